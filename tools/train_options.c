@@ -27,7 +27,7 @@ static const struct {
       "freeze"}},
     {"loss and optimizer",
      {"label-smoothing", "class-weights", "optimizer", "momentum", "nesterov", "weight-decay-rule", "bn-weight-decay",
-      "optimizer-batch-size", "lars-eta", "rmsprop-alpha", "rmsprop-eps"}},
+      "optimizer-batch-size", "last-batch", "lars-eta", "rmsprop-alpha", "rmsprop-eps"}},
     {"learning rate and length",
      {"lr-schedule", "lr-unit", "lr-per-256", "head-lr", "end-lr", "lr-decay", "lr-decay-epochs", "warmup", "steps",
       "warmup-steps", "schedule-steps", "warmup-lr", "rewinds"}},

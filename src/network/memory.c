@@ -48,17 +48,24 @@ static cvy_status estimate_run(const struct cvy_memory_case *run, bool timing, s
 {
     const enum cvy_model_mode mode = run->training ? CVY_MODEL_TRAIN : CVY_MODEL_INFER;
     const int64_t evaluated = run->training ? run->evaluation_batch : run->batch;
-    size_t images, results, statistics = 0;
+    size_t images, results, statistics = 0, last = 0;
 
     memset(estimate, 0, sizeof *estimate);
     if (run->evaluation_batch > 0)
         CVY_TRY(inspect_plan(run, CVY_MODEL_INFER, run->evaluation_batch, timing, &estimate->evaluation, estimate));
     if (run->statistics)
         CVY_TRY(inspect_plan(run, CVY_MODEL_STATISTICS, run->batch, timing, &statistics, estimate));
+    if (run->training && run->last_batch > 0 && run->last_batch < run->batch) {
+        const cvy_status status = inspect_plan(run, mode, run->last_batch, timing, &last, estimate);
+        if (status != CVY_OK)
+            return cvy_fail_context(status, "the last batch of an epoch, of %lld images", (long long)run->last_batch);
+    }
     CVY_TRY(inspect_plan(run, mode, run->batch, timing, &estimate->plan, estimate));
     estimate->workspace = estimate->plan > estimate->evaluation ? estimate->plan : estimate->evaluation;
     if (statistics > estimate->workspace)
         estimate->workspace = statistics;
+    if (last > estimate->workspace)
+        estimate->workspace = last;
     if (!cvy_size_mul((size_t)run->batch, run->image_data, &images) ||
         !cvy_size_mul((size_t)evaluated, 2 * (size_t)run->model->num_classes * sizeof(float), &results) ||
         !cvy_size_add(images, results, &estimate->data) ||

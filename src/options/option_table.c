@@ -22,6 +22,7 @@ static const char *const judges[] = {"val", "ema", NULL};
 static const char *const samplers[] = {"uniform", "balanced", "pytorch", NULL};
 static const char *const augmentations[] = {"none", "autoaugment", "off", NULL};
 static const char *const ema_rules[] = {"batch", "step", NULL};
+static const char *const last_batches[] = {"drop", "partial", NULL};
 static const char *const mixup_rules[] = {"torch", "tensorflow", NULL};
 static const char *const val_losses[] = {"plain", "reference", NULL};
 static const char *const backbone_strides[] = {"slim", "torchvision", NULL};
@@ -105,6 +106,9 @@ static const struct cvy_option_row rows[] = {
     TEXT("optimizer", NULL, 0, "NAME", optimizer, optimizers, CVY_OPTION_RESULT, "sgd, rmsprop or lars"),
     INT_OR("optimizer-batch-size", 0, optimizer_batch_size, 1, 1 << 30, -1, CVY_OPTION_RESULT,
            "images in one optimizer step: gradients of several batches are averaged (-1: one batch)"),
+    TEXT("last-batch", NULL, 0, "NAME", last_batch, last_batches, CVY_OPTION_RESULT,
+         "images of an epoch that do not fill a batch: drop, or partial: a step of them alone, as DALI's iterator has "
+         "it"),
     REAL("momentum", NULL, momentum, 0, 1, "of SGD and RMSprop", .below_high = true),
     REAL("lars-eta", NULL, lars_eta, 0, 1, "LARS: a layer's step as a share of the size of its weights",
          .above_low = true, .group = CVY_OPTION_RESULT),
@@ -294,6 +298,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .val_split_rule = "seed",
         .ema_rule = "batch",
         .mixup_rule = "torch",
+        .last_batch = "drop",
         .class_weights = "none",
         .val_loss = "plain",
         .area_rule = "annotation",

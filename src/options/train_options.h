@@ -53,6 +53,7 @@ struct cvy_train_options {
     bool eval_training_data;       /* with evaluate: of the training images */
     char quantize_rule[16];        /* "convoy" or "tensorflow" */
     int64_t freeze_bn_delay;       /* 0: never */
+    char last_batch[16];           /* drop or partial */
     int64_t run_steps;             /* -1: as many as run_epochs has */
     unsigned char source[160];     /* enum cvy_option_source by index of the option table */
 };

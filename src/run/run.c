@@ -76,6 +76,23 @@ int64_t cvy_run_full_epoch_steps(const struct cvy_run *run)
     return steps;
 }
 
+int64_t cvy_run_last_batch(const struct cvy_run *run, const struct cvy_train_options *options)
+{
+    return strcmp(options->last_batch, "partial") == 0
+               ? run->data.train.sample_count / run->ranks.comm.world % options->batch_size
+               : 0;
+}
+
+int64_t cvy_run_step_images(const struct cvy_run *run, int64_t position, int64_t steps)
+{
+    const struct cvy_run_config *config = run->config;
+    const int64_t world = run->ranks.comm.world, whole = config->options.batch_size * world * config->accumulate;
+    const bool last =
+        config->last_batch > 0 && steps > 0 && run->state.progress.skipped == 0 && position == config->steps_per_epoch;
+
+    return steps * whole - (last ? whole - config->last_batch * world : 0);
+}
+
 int64_t cvy_run_end_step(const struct cvy_run_config *config)
 {
     const int64_t all = config->options.steps, end = config->end.step;

@@ -50,9 +50,10 @@ struct cvy_run_config {
     struct cvy_schedule schedule;
     int64_t accumulate;      /* batches of one optimizer step */
     int64_t steps_per_epoch; /* optimizer steps; the batches that are left over are left out */
-    struct cvy_run_end end;  /* of this run; its epoch is options.epochs, or fewer by --run-epochs and --run-steps */
-    float *class_weights;    /* (num_classes), NULL without --class-weights */
-    int64_t largest_pixels;  /* of a sample of the images */
+    int64_t last_batch; /* images of a rank in the last of them with --last-batch partial; 0: as many as in others */
+    struct cvy_run_end end; /* of this run; its epoch is options.epochs, or fewer by --run-epochs and --run-steps */
+    float *class_weights;   /* (num_classes), NULL without --class-weights */
+    int64_t largest_pixels; /* of a sample of the images */
     size_t memory_share; /* bytes for this process of several on the machine; 0: alone, or memory of the device's own */
     struct cvy_memory_estimate memory;
     struct cvy_run_paths paths;
@@ -133,6 +134,10 @@ bool cvy_run_validates(const struct cvy_train_options *options, int64_t epoch);
 int64_t cvy_run_prof_steps(const struct cvy_run_config *config);
 /* The step of the training after which this run ends, by --steps or --run-steps; 0: an epoch's end ends it. */
 int64_t cvy_run_end_step(const struct cvy_run_config *config);
+/* Images of a rank that no batch of an epoch has, with --last-batch partial; else 0. */
+int64_t cvy_run_last_batch(const struct cvy_run *run, const struct cvy_train_options *options);
+/* Images of the steps of the present epoch up to `position`, of all ranks, from `steps` before it on. */
+int64_t cvy_run_step_images(const struct cvy_run *run, int64_t position, int64_t steps);
 /* Steps of the epoch that the state stands in: those of an epoch, or what the images of one that began with steps of
  * another size come to; and fewer where --steps or --run-steps ends the run in it. */
 int64_t cvy_run_full_epoch_steps(const struct cvy_run *run);

@@ -55,9 +55,11 @@ static cvy_status open_sums(struct cvy_reducer *reducer)
 }
 
 /* The hook is to come as soon as a bucket is full. */
-static void split_captures(struct cvy_reducer *reducer, struct cvy_plan *plan)
+void cvy_reducer_split(struct cvy_reducer *reducer, struct cvy_plan *plan)
 {
     cvy_reducer_start(reducer);
+    if (!reducer->on_device)
+        return;
     for (int32_t i = 0; i < plan->ready_count; i++)
         plan->ready[i].cut = --reducer->buckets[reducer->bucket_of[plan->ready[i].param]].waiting == 0;
 }
@@ -110,8 +112,8 @@ cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, 
     }
     fill_buckets(reducer, plan, order, elements);
     status = open_sums(reducer);
-    if (status == CVY_OK && reducer->on_device)
-        split_captures(reducer, plan);
+    if (status == CVY_OK)
+        cvy_reducer_split(reducer, plan);
     if (status != CVY_OK)
         cvy_reducer_close(reducer);
 fail:

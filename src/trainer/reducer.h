@@ -31,6 +31,8 @@ struct cvy_reducer {
  * each bucket. */
 CVY_CHECKED cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
                                         struct cvy_plan *plan, int64_t elements);
+/* Another plan of the same network whose gradients it sums: its captures are split likewise. */
+void cvy_reducer_split(struct cvy_reducer *reducer, struct cvy_plan *plan);
 /* Sets the type in which gradients are sent between ranks: CVY_COMM_F32 or 16 bits. */
 CVY_CHECKED cvy_status cvy_reducer_wire_dtype(struct cvy_reducer *reducer, enum cvy_comm_type type);
 void cvy_reducer_close(struct cvy_reducer *reducer); /* accepts a zeroed one */

@@ -9,6 +9,11 @@
 
 enum { BUCKET_ELEMENTS = 25 * 1024 * 1024 / 4 };
 
+static bool has_short(const struct cvy_trainer *trainer)
+{
+    return trainer->short_plan.batch > 0;
+}
+
 /* The gradient of the loss is a graph input. */
 static cvy_status open_scaler(struct cvy_trainer *trainer, const struct cvy_optimizer_options *options)
 {
@@ -136,6 +141,17 @@ fail:
     return status;
 }
 
+cvy_status cvy_trainer_open_short(struct cvy_trainer *trainer, int64_t batch)
+{
+    struct cvy_plan *plan = &trainer->short_plan;
+
+    CVY_TRY(cvy_network_plan(trainer->network, CVY_MODEL_TRAIN, batch, plan));
+    plan->capture = trainer->plan.capture;
+    cvy_reducer_split(&trainer->reducer, plan);
+    CVY_TRY(cvy_plan_bind(plan, "loss_scale", trainer->scaler));
+    return trainer->class_weights ? cvy_plan_bind(plan, "class_weights", trainer->class_weights) : CVY_OK;
+}
+
 /* After a failure the device may still work on a step. */
 static void finish_work(const struct cvy_trainer *trainer)
 {
@@ -152,6 +168,7 @@ void cvy_trainer_close(struct cvy_trainer *trainer)
 {
     finish_work(trainer);
     cvy_plan_close(&trainer->plan);
+    cvy_plan_close(&trainer->short_plan);
     cvy_batch_upload_close(&trainer->upload);
     cvy_optimizer_close(&trainer->optimizer);
     cvy_reducer_close(&trainer->reducer);
@@ -167,10 +184,10 @@ void cvy_trainer_close(struct cvy_trainer *trainer)
 }
 
 /* With mixup: who mixes with whom, drawn. */
-static struct cvy_host_batch host_batch_of(struct cvy_trainer *trainer, const struct cvy_batch *batch)
+static struct cvy_host_batch host_batch_of(struct cvy_trainer *trainer, const struct cvy_batch *batch, int64_t count)
 {
     if (trainer->partner)
-        cvy_mixup_draw(&trainer->mixup, batch->epoch, batch->index, (int32_t)trainer->plan.batch, trainer->partner,
+        cvy_mixup_draw(&trainer->mixup, batch->epoch, batch->index, (int32_t)count, trainer->partner,
                        trainer->coefficient);
     if (trainer->parts)
         return (struct cvy_host_batch){.images = batch->images, .boxes = batch->boxes, .box_labels = batch->box_labels};
@@ -285,12 +302,13 @@ static_assert(CVY_PLAN_NUMBER_BYTES + sizeof(struct cvy_scaler) <= CVY_ASYNC_DOW
               "a device downloads them together");
 
 /* What cvy_trainer_result reads. */
-static cvy_status download_results(struct cvy_trainer *trainer)
+static cvy_status download_results(struct cvy_trainer *trainer, struct cvy_plan *plan)
 {
     const char *names[1 + CVY_LOSS_PARTS] = {"loss"};
     cvy_device *device = trainer->network->device;
     const struct cvy_backend *backend = device->backend;
-    struct cvy_plan_numbers *numbers = &trainer->numbers;
+    const bool shorter = plan == &trainer->short_plan;
+    struct cvy_plan_numbers *numbers = shorter ? &trainer->short_numbers : &trainer->numbers;
     const int place = (int)(trainer->sent++ % 2);
     const void *from[CVY_PLAN_NUMBERS + 1];
     size_t bytes[CVY_PLAN_NUMBERS + 1], used = 0;
@@ -298,7 +316,8 @@ static cvy_status download_results(struct cvy_trainer *trainer)
 
     memcpy(names + 1, cvy_loss_part_names, sizeof cvy_loss_part_names);
     if (numbers->count == 0)
-        CVY_TRY(cvy_plan_find_numbers(&trainer->plan, trainer->parts ? 1 + CVY_LOSS_PARTS : 1, names, numbers));
+        CVY_TRY(cvy_plan_find_numbers(plan, trainer->parts ? 1 + CVY_LOSS_PARTS : 1, names, numbers));
+    trainer->shorter[place] = shorter;
     pieces = numbers->pieces;
     memcpy(from, numbers->from, sizeof numbers->from);
     memcpy(bytes, numbers->bytes, sizeof numbers->bytes);
@@ -318,15 +337,17 @@ static cvy_status download_results(struct cvy_trainer *trainer)
 cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch, double learning_rate)
 {
     struct cvy_network *network = trainer->network;
-    const struct cvy_host_batch parts = host_batch_of(trainer, batch);
+    struct cvy_plan *plan =
+        has_short(trainer) && batch->count == trainer->short_plan.batch ? &trainer->short_plan : &trainer->plan;
+    const struct cvy_host_batch parts = host_batch_of(trainer, batch, plan->batch);
     const struct cvy_rates rates = {(float)learning_rate, (float)average_share(trainer)};
     const struct cvy_plan_pass pass = pass_of(trainer);
 
-    CVY_TRY(cvy_batch_upload_bind(&trainer->upload, &trainer->plan, &parts));
+    CVY_TRY(cvy_batch_upload_bind(&trainer->upload, plan, &parts));
     CVY_TRY(cvy_device_upload_small(network->device, trainer->rates, &rates, sizeof rates));
     cvy_reducer_start(&trainer->reducer);
-    CVY_TRY(cvy_plan_run(&trainer->plan, &pass));
-    CVY_TRY(download_results(trainer));
+    CVY_TRY(cvy_plan_run(plan, &pass));
+    CVY_TRY(download_results(trainer, plan));
     trainer->done = is_last(trainer) ? 0 : trainer->done + 1;
     trainer->batches++;
     for (int32_t i = 0; i < network->table.param_count; i++) {
@@ -340,12 +361,12 @@ cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch 
 const char *const cvy_loss_part_names[CVY_LOSS_PARTS] = {"localization_loss", "classification_loss",
                                                          "regularization_loss"};
 
-static size_t result_bytes(const struct cvy_trainer *trainer)
+static size_t result_bytes(const struct cvy_plan_numbers *numbers)
 {
     size_t sum = 0;
 
-    for (int i = 0; i < trainer->numbers.pieces; i++)
-        sum += trainer->numbers.bytes[i];
+    for (int i = 0; i < numbers->pieces; i++)
+        sum += numbers->bytes[i];
     return sum;
 }
 
@@ -355,7 +376,8 @@ cvy_status cvy_trainer_result(struct cvy_trainer *trainer, int back, struct cvy_
 {
     cvy_device *device = trainer->network->device;
     const int place = (int)((trainer->sent + 1 - back) % 2);
-    const size_t bytes = result_bytes(trainer), more = trainer->scaling ? sizeof result->scaler : 0;
+    const struct cvy_plan_numbers *numbers = trainer->shorter[place] ? &trainer->short_numbers : &trainer->numbers;
+    const size_t bytes = result_bytes(numbers), more = trainer->scaling ? sizeof result->scaler : 0;
     float values[1 + CVY_LOSS_PARTS] = {0};
 
     memset(result, 0, sizeof *result);
@@ -363,7 +385,7 @@ cvy_status cvy_trainer_result(struct cvy_trainer *trainer, int back, struct cvy_
         return cvy_fail(CVY_FAILED, "no batch has been trained whose loss could be read");
     if (device->backend->download_async)
         CVY_TRY(device->backend->download_wait(device, place, trainer->results[place], bytes + more));
-    cvy_plan_numbers_read(&trainer->numbers, trainer->results[place], values);
+    cvy_plan_numbers_read(numbers, trainer->results[place], values);
     if (!trainer->parts && values[0] == CVY_INVALID_LABEL_LOSS)
         return cvy_fail(CVY_FAILED, "a label of the batch is outside 0 to %d",
                         (int)trainer->network->model.num_classes - 1);

@@ -13,6 +13,7 @@ struct cvy_trainer {
     struct cvy_network *network; /* borrowed */
     struct cvy_comm *comm;       /* borrowed */
     struct cvy_plan plan;
+    struct cvy_plan short_plan; /* of the smaller batch that ends an epoch: cvy_trainer_open_short; else zeroed */
     struct cvy_batch_upload upload;
     struct cvy_optimizer optimizer;
     struct cvy_reducer reducer;
@@ -23,7 +24,8 @@ struct cvy_trainer {
     int64_t done;              /* of them, since the last step */
     int64_t batches;           /* since the start of the training: the average weighs them by their number */
     /* What each of the last two batches leaves for the host: numbers of the plan, and the scaler after them. */
-    struct cvy_plan_numbers numbers;
+    struct cvy_plan_numbers numbers, short_numbers;
+    bool shorter[2]; /* which of the plans those of the last two batches are of */
     char results[2][CVY_PLAN_NUMBER_BYTES + sizeof(struct cvy_scaler)];
     int64_t sent;           /* batches so far */
     int lag;                /* batches that the device may still work on while the host continues: 1, or 0 */
@@ -35,6 +37,8 @@ struct cvy_trainer {
 };
 CVY_CHECKED cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *network, struct cvy_comm *comm,
                                         const struct cvy_optimizer_options *options, int64_t batch);
+/* Batches of `batch` images too, fewer than the others: a plan of their own over the same weights. */
+CVY_CHECKED cvy_status cvy_trainer_open_short(struct cvy_trainer *trainer, int64_t batch);
 void cvy_trainer_close(struct cvy_trainer *trainer); /* accepts a zeroed one */
 /* The state of the loss scale, after all queued steps; all zero where the loss is not scaled. */
 CVY_CHECKED cvy_status cvy_trainer_get_scaler(struct cvy_trainer *trainer, struct cvy_scaler *scaler);
@@ -46,7 +50,8 @@ void cvy_trainer_set_mixup(struct cvy_trainer *trainer, const struct cvy_mixup *
 CVY_CHECKED cvy_status cvy_trainer_set_class_weights(struct cvy_trainer *trainer, const float *weights);
 /* Queue the pass over one batch, and after the last batch of a step (trainer->accumulate of them) the optimizer's step
  * with the mean of their gradients: where the device captures passes, all of that is one capture. The moving average is
- * updated after every batch, as in the reference program. */
+ * updated after every batch, as in the reference program. A batch that holds as many samples as the plan of the short
+ * batches is one of those, and its mean is over them alone. */
 CVY_CHECKED cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch,
                                         double learning_rate);
 /* The parts of the loss, where it has some: a detector's. */

@@ -334,7 +334,9 @@ static void count_batches(struct cvy_loader *loader)
     const struct cvy_loader_options *o = &loader->options;
     const int64_t samples = o->dataset->sample_count;
     loader->rank_count = samples > o->rank ? (samples - o->rank - 1) / o->world + 1 : 0;
-    if (o->drop_last)
+    if (o->even_last)
+        loader->rank_count = samples / o->world; /* of every rank: up to world - 1 samples are left out */
+    if (o->drop_last && !o->even_last)
         loader->batches = samples / o->world / o->batch_size;
     else
         loader->batches = (loader->rank_count + o->batch_size - 1) / o->batch_size;

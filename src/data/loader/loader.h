@@ -20,6 +20,7 @@ struct cvy_loader_options {
     enum cvy_sampler_kind sampler;
     bool autoaugment; /* training: AutoAugment after the mirror, from the same random stream */
     bool drop_last;   /* training; evaluation delivers a short last batch (count < batch_size, the rest zero) */
+    bool even_last;   /* training, with drop_last: a short last batch too, of as many samples on every rank */
     bool replace_bad; /* training: the next readable sample in data-set order fills the slot; else it is marked bad */
     struct cvy_sample_cache *cache; /* of the images of the set; NULL: each is read each time. Borrowed */
     int32_t rank, world;            /* this rank takes perm[rank::world]; 0, 1 for one process */
@@ -41,8 +42,8 @@ struct cvy_batch {
 struct cvy_loader;
 CVY_CHECKED cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_loader **loader);
 void cvy_loader_close(struct cvy_loader *loader); /* accepts NULL; stops the threads */
-/* Batches in one epoch: floor(sample_count / (world * batch_size)) with drop_last, the same on every rank; else
- * ceil(samples of this rank / batch_size). */
+/* Batches in one epoch: floor(sample_count / (world * batch_size)) with drop_last, the same on every rank, and one more
+ * with even_last where at least `world` samples are left; else ceil(samples of this rank / batch_size). */
 int64_t cvy_loader_batches(const struct cvy_loader *loader);
 /* Begin an epoch at a batch (0, or the position of a resumed run). Work in flight for another epoch is discarded. */
 CVY_CHECKED cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t first_batch);

@@ -158,8 +158,8 @@ cvy_status cvy_setup_resolve_options(struct cvy_run *run)
 
 /* ---- lengths ---- */
 
-/* Steps of an epoch. Batches that do not fill a whole step are left out, as are images that do not fill a whole batch.
- */
+/* Steps of an epoch. Batches that do not fill a whole step are left out, as are images that do not fill a whole batch
+ * unless --last-batch partial makes one of them. */
 cvy_status cvy_setup_count_steps(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->config->options;
@@ -168,8 +168,11 @@ cvy_status cvy_setup_count_steps(struct cvy_run *run)
     if (o->evaluate)
         return CVY_OK;
     run->resolving->steps_per_epoch = batches / run->resolving->accumulate;
-    if (o->prof > 0 && cvy_run_prof_steps(run->config) < run->config->steps_per_epoch)
+    run->resolving->last_batch = cvy_run_last_batch(run, o);
+    if (o->prof > 0 && cvy_run_prof_steps(run->config) < run->config->steps_per_epoch) {
         run->resolving->steps_per_epoch = cvy_run_prof_steps(run->config);
+        run->resolving->last_batch = 0;
+    }
     if (run->config->steps_per_epoch > 0)
         return CVY_OK;
     if (run->config->accumulate > 1)

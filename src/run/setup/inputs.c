@@ -185,6 +185,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
         .sampler = sampler_of(options),
         .autoaugment = strcmp(options->augmentation, "autoaugment") == 0,
         .drop_last = true,
+        .even_last = strcmp(options->last_batch, "partial") == 0,
         .replace_bad = !options->strict,
         .cache = run->data.train_cache,
         .rank = run->ranks.comm.rank,
@@ -202,7 +203,7 @@ struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run, 
     loader.transform.size = (int32_t)options->image_size;
     loader.batch_size = cvy_run_evaluation_batch(options);
     loader.sampler = CVY_SAMPLE_IN_ORDER;
-    loader.autoaugment = loader.drop_last = loader.replace_bad = false;
+    loader.autoaugment = loader.drop_last = loader.even_last = loader.replace_bad = false;
     return loader;
 }
 

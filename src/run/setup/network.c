@@ -69,6 +69,8 @@ cvy_status cvy_setup_open_network(struct cvy_run *run)
     if (!o->evaluate) {
         CVY_TRY(
             cvy_trainer_open(&run->state.trainer, &run->state.network, &run->ranks.comm, &optimizer, o->batch_size));
+        if (run->config->last_batch > 0)
+            CVY_TRY(cvy_trainer_open_short(&run->state.trainer, run->config->last_batch));
         CVY_TRY(cvy_reducer_wire_dtype(&run->state.trainer.reducer, cvy_ranks_gradients(o)));
         CVY_TRY(cvy_trainer_set_scaler(&run->state.trainer, &run->state.progress.scaler));
         CVY_TRY(cvy_run_set_loss(run));

@@ -129,6 +129,8 @@ static void change_step(struct cvy_run *run)
         cvy_run_is_synthetic(run->config)) /* where images are made up, an epoch is this many steps */
         return;
     done = state->skipped + state->position * then;
+    if (done > run->data.train.sample_count) /* after a smaller last step */
+        done = run->data.train.sample_count;
     state->skipped = done - state->position * now;
     log_step_change(run, then, done);
 }

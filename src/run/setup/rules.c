@@ -197,6 +197,20 @@ static cvy_status check_name(const struct cvy_train_options *o)
     return CVY_OK;
 }
 
+/* A step of several batches would have some of unequal size. */
+static cvy_status check_last_batch(const struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->config->options;
+
+    if (strcmp(o->last_batch, "partial") != 0)
+        return CVY_OK;
+    if (run->config->accumulate > 1)
+        return cvy_fail(CVY_USAGE, "options --last-batch partial and --optimizer-batch-size exclude each other");
+    return cvy_run_is_synthetic(run->config)
+               ? cvy_fail(CVY_USAGE, "option --last-batch partial is for a set of images, not for made-up ones")
+               : CVY_OK;
+}
+
 static cvy_status check_judge(const struct cvy_train_options *o)
 {
     if (strcmp(o->best_of, "ema") == 0 && !(o->use_ema > 0))
@@ -268,6 +282,7 @@ cvy_status cvy_run_resolve_rules(struct cvy_run *run)
     CVY_TRY(resolve_length(o));
     CVY_TRY(check_augmentation(o));
     CVY_TRY(check_name(o));
+    CVY_TRY(check_last_batch(run));
     CVY_TRY(choose_decay(o, &decay));
     if (decay == CVY_DECAY_ALL) /* saved under one name: a resumed run does not know which option came first */
         snprintf(o->weight_decay_rule, sizeof o->weight_decay_rule, "all");

@@ -92,7 +92,7 @@ static cvy_status fill_epoch(struct cvy_loop *loop, struct cvy_run_epoch *epoch)
         CVY_TRY(cvy_loop_close_window(loop, &end, NULL, &epoch->rest));
     epoch->step = state->step;
     epoch->steps = loop->epoch_steps;
-    epoch->images = loop->epoch_steps * cvy_loop_step_images(run);
+    epoch->images = cvy_run_step_images(run, state->position, loop->epoch_steps);
     epoch->ranks = run->ranks.times;
     epoch->world = run->ranks.comm.world;
     epoch->moved = sums.moved - before->moved;

@@ -51,11 +51,6 @@ static int64_t steps_left(const struct cvy_run *run)
     return end > 0 && limit < whole ? limit : whole;
 }
 
-int64_t cvy_loop_step_images(const struct cvy_run *run)
-{
-    return run->config->options.batch_size * run->ranks.comm.world * run->config->accumulate;
-}
-
 static double window_reset(struct cvy_loop *loop)
 {
     const double now = cvy_clock();
@@ -118,7 +113,7 @@ cvy_status cvy_loop_close_window(struct cvy_loop *loop, const struct cvy_queued_
         .position = last->position,
         .step = last->step,
         .steps = state->window_count,
-        .images = state->window_count * cvy_loop_step_images(run),
+        .images = cvy_run_step_images(run, last->position, state->window_count),
         .loss = state->window_loss_sum / (double)state->window_count,
         .learning_rate = last->learning_rate,
         .wait = wait,
@@ -239,7 +234,8 @@ static void report_step(const struct cvy_loop *loop)
         .steps = cvy_run_epoch_steps(run),
         .loss = state->loss_count > 0 ? state->loss_sum / (double)state->loss_count : 0,
         .learning_rate = loop->learning_rate,
-        .images_per_second = seconds > 0 ? (double)(loop->epoch_steps * cvy_loop_step_images(run)) / seconds : 0,
+        .images_per_second =
+            seconds > 0 ? (double)cvy_run_step_images(run, state->position, loop->epoch_steps) / seconds : 0,
         .data_share = cvy_loop_data_share(loop),
         .eta_seconds = cvy_loop_eta(loop),
     };
@@ -404,6 +400,7 @@ cvy_status cvy_loop_step(struct cvy_loop *loop)
     run->state.network.store.version++; /* the inference plan folds the new weights */
     loop->train_seconds += cvy_clock() - loop->epoch_start;
     loop->train_steps += loop->epoch_steps;
+    loop->train_images += cvy_run_step_images(run, run->state.progress.position, loop->epoch_steps);
     CVY_TRY(cvy_loop_end_epoch(loop));
     loop->in_epoch = false;
     return CVY_OK;
@@ -417,6 +414,5 @@ void cvy_loop_finish(struct cvy_loop *loop)
         cvy_log(CVY_LOG_INFO, "%lld epochs in a row brought nothing better: the training ends early",
                 (long long)run->state.progress.stale_epochs);
     run->result->seconds = cvy_clock() - loop->start;
-    run->state.images_per_second =
-        loop->train_seconds > 0 ? (double)(loop->train_steps * cvy_loop_step_images(run)) / loop->train_seconds : 0;
+    run->state.images_per_second = loop->train_seconds > 0 ? (double)loop->train_images / loop->train_seconds : 0;
 }

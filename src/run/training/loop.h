@@ -17,7 +17,7 @@ struct cvy_loop {
     struct cvy_sum_times epoch_sums;   /* before the epoch */
     double train_seconds, val_seconds; /* of all epochs and validations of this run */
     double val_start;                  /* of the validation that is going on */
-    int64_t train_steps, validations, epoch_steps;
+    int64_t train_steps, train_images, validations, epoch_steps;
     struct cvy_queued_batch queue[2]; /* the oldest first */
     int queued;
     bool stopping;    /* some rank of several was asked to stop */
@@ -62,7 +62,6 @@ CVY_CHECKED cvy_status cvy_loop_loss_scale(struct cvy_loop *loop, const struct c
  * The state still counts them: it may be saved before they are on record. */
 CVY_CHECKED cvy_status cvy_loop_close_window(struct cvy_loop *loop, const struct cvy_queued_batch *last,
                                              const struct cvy_scaler *scaler, struct cvy_run_window *window);
-int64_t cvy_loop_step_images(const struct cvy_run *run); /* of an optimizer step, of all ranks */
 struct cvy_sum_times cvy_loop_sum_times(const struct cvy_loop *loop);
 double cvy_loop_data_share(const struct cvy_loop *loop); /* of the epoch's time so far */
 double cvy_loop_eta(const struct cvy_loop *loop);        /* seconds */

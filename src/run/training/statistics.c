@@ -17,7 +17,7 @@ cvy_status cvy_run_precise_statistics(struct cvy_run *run, bool average)
         if (run->ranks.comm.world == 1 && cvy_run_stopping(run))
             return cvy_fail(CVY_STOPPED, "stopped before the validation");
         CVY_TRY(cvy_source_next(&run->data.train_source, &batch));
-        if (!batch)
+        if (!batch || batch->count < run->config->options.batch_size)
             break;
         CVY_TRY(cvy_statistics_add(statistics, batch->images));
     }
