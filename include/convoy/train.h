@@ -132,7 +132,8 @@ CVY_API CVY_CHECKED cvy_status cvy_train(const struct cvy_train_options *options
 
 /* The same in pieces: new, open, step until there is no more, finish, free. Several runs may be there at once, each
  * used by one thread at a time: a call while another one is in progress, from an event's handler too, is refused
- * (CVY_USAGE). The ranks of a run of several processes make the same calls in the same order. */
+ * (CVY_USAGE; it is not freed either). The ranks of a run of several processes make the same calls in the same order.
+ */
 typedef struct cvy_training cvy_training;
 /* Copies options and events (which may be NULL; what `context` points to stays the caller's); nothing is opened yet.
  * CVY_NO_MEMORY. */
@@ -157,12 +158,12 @@ CVY_API CVY_CHECKED cvy_status cvy_training_save(cvy_training *training);
 CVY_API CVY_CHECKED cvy_status cvy_training_finish(cvy_training *training, struct cvy_train_result *result);
 /* cvy_training_open, all steps, cvy_training_finish. */
 CVY_API CVY_CHECKED cvy_status cvy_training_run(cvy_training *training, struct cvy_train_result *result);
-/* Asks this run to finish its step and, unless no-checkpoints is set, to save: the call in progress, or the next one,
- * returns CVY_STOPPED. From any thread, from an event's handler or a signal handler, as long as the run is not freed.
- * NULL is accepted. */
+/* Asks this run to finish its step and, unless no-checkpoints is set, to save: the step or validation in
+ * progress, or a following one, returns CVY_STOPPED. From any thread, from an event's handler or a signal handler, as
+ * long as the run is not freed. NULL is accepted. */
 CVY_API void cvy_training_stop(cvy_training *training);
-/* The options, and from cvy_training_open to cvy_training_finish every one of them as it was resolved. Owned by the
- * training; NULL for NULL. */
+/* The options, and after cvy_training_open every one of them as it was resolved. Owned by the training until it is
+ * freed; NULL for NULL. */
 CVY_API const struct cvy_train_options *cvy_training_options(const cvy_training *training);
 CVY_API void cvy_training_free(cvy_training *training); /* accepts NULL, and runs that are not finished */
 /* What a run would do, without doing it. Values that only the data can say are not known where these cannot be opened.

@@ -81,7 +81,7 @@ static cvy_status make_path(const char *name, const char *identity, char **path)
 }
 
 /* The file of the lock, held; -1 and a recorded sentence when somebody (*held) holds it after so many tries. */
-static int take_lock(const char *name, int most, bool *held)
+static int take_lock(const char *name, int max, bool *held)
 {
     const struct timespec pause = {0, LOCK_PAUSE_MS * 1000000L};
     const int file = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -91,7 +91,7 @@ static int take_lock(const char *name, int most, bool *held)
     for (int tries = 0; file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0; tries++) {
         if (errno != EWOULDBLOCK && errno != EINTR) /* a file system without locks: the worst is to time again */
             break;
-        *held = tries == most;
+        *held = errno == EWOULDBLOCK && tries >= max;
         if (*held) {
             (void)cvy_fail(CVY_CANNOT_CREATE, "another process holds %s", cvy_quote(name));
             close(file);
@@ -102,7 +102,7 @@ static int take_lock(const char *name, int most, bool *held)
     return file;
 }
 
-static cvy_status lock_path(const char *path, int most, int *lock, bool *held)
+static cvy_status lock_path(const char *path, int max, int *lock, bool *held)
 {
     const char *slash = strrchr(path, '/');
     struct cvy_text name = {0};
@@ -121,7 +121,7 @@ static cvy_status lock_path(const char *path, int most, int *lock, bool *held)
     cvy_text_printf(&name, "%s.lock", path);
     if (name.failed)
         status = cvy_fail_memory(name.capacity, "a file name");
-    else if ((*lock = take_lock(name.text, most, held)) < 0)
+    else if ((*lock = take_lock(name.text, max, held)) < 0)
         status = CVY_CANNOT_CREATE;
     cvy_text_release(&name);
     return status;

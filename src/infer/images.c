@@ -5,25 +5,46 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/sized.h"
 #include "infer/predictor.h"
 
 /* ---- what the caller gave ---- */
 
-static cvy_status check_outputs(const struct cvy_predictor *predictor, const struct cvy_outputs *outputs)
+static cvy_status take_outputs(const struct cvy_predictor *predictor, const struct cvy_outputs *given,
+                               struct cvy_outputs *outputs)
 {
-    if (outputs->size < sizeof *outputs)
-        return cvy_fail(CVY_USAGE, "the size of struct cvy_outputs is not set");
+    *outputs = CVY_SIZED(cvy_outputs);
+    CVY_TRY(cvy_sized_take(outputs, sizeof *outputs, given, "cvy_outputs"));
     if (outputs->features && !predictor->network.model.features)
         return cvy_fail(CVY_USAGE, "there are no features: the classifier was opened without the option for them");
     return CVY_OK;
 }
 
-static cvy_status check_tensor(const struct cvy_predictor *predictor, const struct cvy_input_tensor *tensor)
+/* The program's structs, each of the size that its own header has, as ours: `images` has room for them. */
+static cvy_status take_images(const struct cvy_image *given, int count, struct cvy_image *images)
+{
+    size_t size, first = 0;
+
+    for (int i = 0; i < count; i++) {
+        const void *at = (const char *)given + (size_t)i * first;
+        memcpy(&size, at, sizeof size);
+        if (i > 0 && size != first)
+            return cvy_fail(CVY_USAGE, "struct cvy_image: the size of image 0 is %zu bytes, and that of image %d %zu",
+                            first, i, size);
+        first = size;
+        images[i] = CVY_SIZED(cvy_image);
+        CVY_TRY(cvy_sized_take(&images[i], sizeof images[i], at, "cvy_image"));
+    }
+    return CVY_OK;
+}
+
+static cvy_status take_tensor(const struct cvy_predictor *predictor, const struct cvy_input_tensor *given,
+                              struct cvy_input_tensor *tensor)
 {
     const int side = predictor->preprocessing.image_size;
 
-    if (tensor->size < sizeof *tensor)
-        return cvy_fail(CVY_USAGE, "the size of struct cvy_input_tensor is not set");
+    *tensor = CVY_SIZED(cvy_input_tensor);
+    CVY_TRY(cvy_sized_take(tensor, sizeof *tensor, given, "cvy_input_tensor"));
     if (!tensor->data || tensor->images < 1)
         return cvy_fail(CVY_USAGE, "the tensor has no images");
     if (tensor->order != CVY_ORDER_NCHW && tensor->order != CVY_ORDER_NHWC)
@@ -162,8 +183,6 @@ static cvy_status decode(const struct decoding *decoding, struct decoding_thread
     struct cvy_encoded encoded = {.name = image->name, .data = image->data, .size = image->bytes};
     char number[32];
 
-    if (image->size < sizeof *image)
-        return cvy_fail(CVY_USAGE, "the size of struct cvy_image is not set");
     if (!image->name) {
         snprintf(number, sizeof number, "image %lld", (long long)(decoding->first + index));
         encoded.name = number;
@@ -234,20 +253,12 @@ static cvy_status classify_batches(struct cvy_predictor *predictor, struct decod
     return worst;
 }
 
-cvy_status cvy_classify_images(cvy_classifier *classifier, const struct cvy_image *images, int count,
-                               const struct cvy_outputs *outputs)
+static cvy_status classify_images(struct cvy_predictor *predictor, const struct cvy_image *images, int count,
+                                  const struct cvy_outputs *outputs)
 {
-    CVY_REQUIRE(classifier);
-    CVY_REQUIRE(images || count == 0);
-    CVY_REQUIRE(outputs);
-    struct cvy_predictor *predictor = cvy_classifier_predictor(classifier);
     cvy_status status;
     int index;
 
-    CVY_TRY(cvy_predictor_expect_classifier(predictor));
-    CVY_TRY(check_outputs(predictor, outputs));
-    if (count < 0)
-        return cvy_fail(CVY_USAGE, "there cannot be %d images", count);
     CVY_TRY(cvy_predictor_begin(predictor));
     const size_t room = (size_t)padded_batch(predictor, count, &index);
     struct decoding decoding = {
@@ -268,6 +279,31 @@ cvy_status cvy_classify_images(cvy_classifier *classifier, const struct cvy_imag
     cvy_free(decoding.status);
     cvy_free(decoding.errors);
     return cvy_predictor_end(predictor, status);
+}
+
+cvy_status cvy_classify_images(cvy_classifier *classifier, const struct cvy_image *images, int count,
+                               const struct cvy_outputs *outputs)
+{
+    CVY_REQUIRE(classifier);
+    CVY_REQUIRE(images || count == 0);
+    CVY_REQUIRE(outputs);
+    struct cvy_predictor *predictor = cvy_classifier_predictor(classifier);
+    struct cvy_outputs where;
+    struct cvy_image *known;
+    cvy_status status;
+
+    CVY_TRY(cvy_predictor_expect_classifier(predictor));
+    CVY_TRY(take_outputs(predictor, outputs, &where));
+    if (count < 0)
+        return cvy_fail(CVY_USAGE, "there cannot be %d images", count);
+    known = cvy_calloc((size_t)count + 1, sizeof *known);
+    if (!known)
+        return cvy_fail_memory((size_t)count * sizeof *known, "the list of images");
+    status = take_images(images, count, known);
+    if (status == CVY_OK)
+        status = classify_images(predictor, known, count, &where);
+    cvy_free(known);
+    return status;
 }
 
 /* ---- tensors ---- */
@@ -330,12 +366,14 @@ cvy_status cvy_classify_tensor(cvy_classifier *classifier, const struct cvy_inpu
     CVY_REQUIRE(tensor);
     CVY_REQUIRE(outputs);
     struct cvy_predictor *predictor = cvy_classifier_predictor(classifier);
+    struct cvy_input_tensor known;
+    struct cvy_outputs where;
 
     CVY_TRY(cvy_predictor_expect_classifier(predictor));
-    CVY_TRY(check_outputs(predictor, outputs));
-    CVY_TRY(check_tensor(predictor, tensor));
+    CVY_TRY(take_outputs(predictor, outputs, &where));
+    CVY_TRY(take_tensor(predictor, tensor, &known));
     CVY_TRY(cvy_predictor_begin(predictor));
-    return cvy_predictor_end(predictor, classify_checked(predictor, tensor, outputs));
+    return cvy_predictor_end(predictor, classify_checked(predictor, &known, &where));
 }
 
 /* ---- answers ---- */

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "data/image/api.h"
 
 /* The bytes of a pixel, and where in it red, green and blue are. By format. */
@@ -22,8 +23,6 @@ void cvy_pixel_bytes_release(struct cvy_pixel_bytes *buffer)
 
 static cvy_status check(const struct cvy_pixels *pixels, const char *name)
 {
-    if (pixels->size < sizeof *pixels)
-        return cvy_fail(CVY_USAGE, "%s: the size of struct cvy_pixels is not set", cvy_quote(name));
     if (!pixels->data)
         return cvy_fail(CVY_USAGE, "%s has no pixels", cvy_quote(name));
     if ((size_t)pixels->format >= sizeof layouts / sizeof layouts[0])
@@ -38,11 +37,14 @@ static cvy_status check(const struct cvy_pixels *pixels, const char *name)
     return CVY_OK;
 }
 
-cvy_status cvy_pixels_encode(const struct cvy_pixels *pixels, const char *name, struct cvy_pixel_bytes *buffer,
+cvy_status cvy_pixels_encode(const struct cvy_pixels *given, const char *name, struct cvy_pixel_bytes *buffer,
                              struct cvy_encoded *encoded)
 {
+    struct cvy_pixels known = CVY_SIZED(cvy_pixels);
+    const struct cvy_pixels *pixels = &known;
     char header[CVY_PPM_HEADER];
 
+    CVY_TRY(cvy_sized_take(&known, sizeof known, given, "cvy_pixels"));
     CVY_TRY(check(pixels, name));
     const struct layout *layout = &layouts[pixels->format];
     const size_t width = (size_t)pixels->width, height = (size_t)pixels->height;

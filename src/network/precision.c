@@ -109,7 +109,7 @@ static double measure_gain(cvy_device *device)
 
 double cvy_precision_gain(cvy_device *device)
 {
-    static const struct cvy_cache_kind kind = {"# convoy processor 1", "the processor's rates", is_ratio};
+    static const struct cvy_cache_kind kind = {"# convoy processor 1", "rates of the processor", is_ratio};
     struct cvy_cache cache = {0};
     struct cvy_text identity = {0};
     char key[64], value[32];

@@ -1,7 +1,6 @@
 #!/bin/bash
 # The layout of images with several ranks: where it is a question, rank 0 answers it for all, however they were started
-# and whatever the others have kept. Where a rank is told to have another one all the same, gradients are added that mean
-# the same.
+# and whatever the others have kept. Ranks that are told different ones are refused.
 . "$(dirname "$0")/support_common.sh"
 export CONVOY_KERNELS=once CONVOY_CPU_ISA=avx512_bf16 # with AMX it is no question
 unset CONVOY_COMM

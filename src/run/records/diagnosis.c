@@ -160,8 +160,9 @@ enum cvy_finding cvy_diagnose_validation(struct cvy_diagnosis *d, const struct c
     }
     for (int32_t i = 0; i < v->class_count; i++)
         hits += (double)v->class_hits[i];
+    const double best = fmax(hits, d->best_share * images); /* an earlier run's, too, that this one continues */
     /* Three standard deviations of the hits of one who always says the most common class. */
-    d->above_chance = d->above_chance || hits > images * chance + 3 * sqrt(images * chance * (1 - chance));
+    d->above_chance = d->above_chance || best > images * chance + 3 * sqrt(images * chance * (1 - chance));
     if (d->reported[CVY_FINDING_CHANCE] || step < MIN_FLAT || !(loss <= LEARNT * d->guess_loss) || d->above_chance)
         return CVY_FINDING_NONE;
     snprintf(text, CVY_FINDING_TEXT,

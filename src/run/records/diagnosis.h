@@ -35,6 +35,7 @@ struct cvy_diagnosis {
     int32_t block_count;
     int32_t skipped; /* steps left out at the last reading of the scale */
     int32_t low_readings;
+    double best_share; /* of right answers among all, of the best validation of a run; 0: not known */
     bool above_chance; /* an earlier validation was: the labels are not shuffled */
     bool scale_read;
 };

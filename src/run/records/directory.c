@@ -241,6 +241,7 @@ void cvy_run_lock_release(struct cvy_run_lock *lock)
 /* ---- options.json ---- */
 
 enum { ABSOLUTE_PATH_MAX = PATH_MAX + CVY_PATH_MAX + 2 };
+static const int64_t MAX_END = 1000000000000; /* epochs or steps: what --run-steps takes */
 
 /* Relative paths are kept as absolute ones: the run may be resumed from elsewhere. */
 static void make_absolute(const char *path, char whole[ABSOLUTE_PATH_MAX])
@@ -326,6 +327,8 @@ static cvy_status restore(const char *path, const struct cvy_json_value *root, b
         return cvy_fail(CVY_BAD_DATA, "%s does not hold the options of a run", cvy_quote(path));
     end->epoch = cvy_json_get_int(root, "end_epoch", 0);
     end->step = cvy_json_get_int(root, "end_step", 0);
+    if (end->epoch < 0 || end->epoch > MAX_END || end->step < 0 || end->step > MAX_END)
+        return cvy_fail(CVY_BAD_DATA, "%s has an impossible end of the run", cvy_quote(path));
     if (!options->data[0])
         snprintf(options->data, sizeof options->data, "%s", data);
     CVY_TRY(cvy_options_read_json(options, path, CVY_OPTION_RUN, run));

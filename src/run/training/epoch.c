@@ -25,6 +25,14 @@ static bool validation_progress(void *context, int64_t done)
     return !cvy_run_stopping(run);
 }
 
+static cvy_status validate_weights(struct cvy_loop *loop, struct cvy_run_epoch *epoch)
+{
+    CVY_TRY(cvy_run_validate(loop->run, false, validation_progress, loop, &epoch->val));
+    epoch->public.validated = true;
+    epoch->public.val = epoch->val.measures;
+    return CVY_OK;
+}
+
 /* The average first: what is kept of a pass is that of the weights. */
 static cvy_status validate_both(struct cvy_loop *loop, struct cvy_run_epoch *epoch)
 {
@@ -35,18 +43,15 @@ static cvy_status validate_both(struct cvy_loop *loop, struct cvy_run_epoch *epo
         public->averaged = true;
         public->val_ema = epoch->val_ema.measures;
     }
-    CVY_TRY(cvy_run_validate(loop->run, false, validation_progress, loop, &epoch->val));
-    public->validated = true;
-    public->val = epoch->val.measures;
-    return CVY_OK;
+    return validate_weights(loop, epoch);
 }
 
-static cvy_status validate(struct cvy_loop *loop, struct cvy_run_epoch *epoch)
+static cvy_status validate(struct cvy_loop *loop, struct cvy_run_epoch *epoch, bool both)
 {
     cvy_status status;
 
     loop->val_start = cvy_clock();
-    status = validate_both(loop, epoch);
+    status = both ? validate_both(loop, epoch) : validate_weights(loop, epoch);
     if (status == CVY_STOPPED)
         return cvy_loop_stop_here(loop);
     CVY_TRY(status);
@@ -86,7 +91,7 @@ static cvy_status fill_epoch(struct cvy_loop *loop, struct cvy_run_epoch *epoch)
     const struct cvy_sum_times sums = cvy_loop_sum_times(loop), *before = &loop->epoch_sums;
     const struct cvy_queued_batch end = {state->position, state->step, loop->learning_rate};
 
-    epoch->wait = loop->epoch_steps > 0 ? cvy_source_wait_seconds(&run->data.train_source) : 0;
+    epoch->wait = loop->epoch_steps > 0 ? cvy_loop_wait_seconds(loop) : 0;
     CVY_TRY(cvy_ranks_gather_times(&run->ranks, seconds, epoch->wait, sums.waited - before->waited));
     if (state->window_count > 0)
         CVY_TRY(cvy_loop_close_window(loop, &end, NULL, &epoch->rest));
@@ -151,7 +156,7 @@ cvy_status cvy_loop_end_epoch(struct cvy_loop *loop)
 
     CVY_TRY(fill_epoch(loop, &epoch));
     if (cvy_run_validates(&run->config->options, run->state.progress.epoch))
-        CVY_TRY(validate(loop, &epoch));
+        CVY_TRY(validate(loop, &epoch, true));
     if (run->state.progress.epoch == loop->first_epoch)
         cvy_run_describe_caches(&run->data);
     return finish_epoch(loop, &epoch);
@@ -165,9 +170,9 @@ cvy_status cvy_loop_validate(struct cvy_loop *loop, struct cvy_measures *measure
 
     CVY_TRY(cvy_loop_read_losses(loop, 0));
     run->state.network.store.version++; /* the inference plan folds the new weights */
-    CVY_TRY(validate(loop, &epoch));
+    CVY_TRY(validate(loop, &epoch, false));
     if (loop->in_epoch && run->config->options.precise_bn > 0) /* which has read the epoch's first images */
-        CVY_TRY(cvy_loop_start_data(run));
+        CVY_TRY(cvy_loop_restart_data(loop));
     /* The epoch's times are those of its training. */
     loop->epoch_start += cvy_clock() - start;
     loop->window_start += cvy_clock() - start;

@@ -29,6 +29,20 @@ cvy_status cvy_loop_start_data(struct cvy_run *run)
                             (state->position - counted) * run->config->accumulate);
 }
 
+double cvy_loop_wait_seconds(const struct cvy_loop *loop)
+{
+    return loop->wait_before + cvy_source_wait_seconds(&loop->run->data.train_source);
+}
+
+cvy_status cvy_loop_restart_data(struct cvy_loop *loop)
+{
+    const double before = cvy_loop_wait_seconds(loop);
+
+    CVY_TRY(cvy_loop_start_data(loop->run));
+    loop->wait_before = before;
+    return CVY_OK;
+}
+
 /* The learning rate of the step after `step` steps and `position` of this epoch. A length in epochs is one in images:
  * steps before it count as if all had been of the present size. */
 static double rate_at(const struct cvy_run *run, int64_t step, int64_t position)
@@ -57,7 +71,7 @@ static double window_reset(struct cvy_loop *loop)
     const double seconds = now - loop->window_start;
 
     loop->window_start = now;
-    loop->window_wait = cvy_source_wait_seconds(&loop->run->data.train_source);
+    loop->window_wait = cvy_loop_wait_seconds(loop);
     return seconds;
 }
 
@@ -104,7 +118,7 @@ cvy_status cvy_loop_close_window(struct cvy_loop *loop, const struct cvy_queued_
 {
     struct cvy_run *run = loop->run;
     const struct cvy_train_state *state = &run->state.progress;
-    const double wait = cvy_source_wait_seconds(&run->data.train_source) - loop->window_wait;
+    const double wait = cvy_loop_wait_seconds(loop) - loop->window_wait;
     double scale;
 
     CVY_TRY(cvy_loop_loss_scale(loop, scaler, &scale));
@@ -206,7 +220,7 @@ double cvy_loop_data_share(const struct cvy_loop *loop)
 {
     const double seconds = cvy_clock() - loop->epoch_start;
 
-    return seconds > 0 ? cvy_source_wait_seconds(&loop->run->data.train_source) / seconds : 0;
+    return seconds > 0 ? cvy_loop_wait_seconds(loop) / seconds : 0;
 }
 
 double cvy_loop_eta(const struct cvy_loop *loop)
@@ -307,7 +321,7 @@ static cvy_status go_back(struct cvy_loop *loop)
     if (!cvy_run_must_rewind(loop->run))
         return CVY_OK;
     CVY_TRY(cvy_run_rewind(loop->run));
-    CVY_TRY(cvy_loop_start_data(loop->run));
+    CVY_TRY(cvy_loop_restart_data(loop));
     (void)window_reset(loop);
     return CVY_OK;
 }
@@ -324,7 +338,7 @@ static cvy_status begin_epoch(struct cvy_loop *loop)
     loop->epoch_start = cvy_clock();
     loop->epoch_sums = cvy_loop_sum_times(loop);
     loop->epoch_steps = loop->scale_steps = 0;
-    loop->scale_sum = 0;
+    loop->scale_sum = loop->wait_before = 0;
     if (state->position < loop->steps)
         CVY_TRY(cvy_loop_start_data(run));
     (void)window_reset(loop);

@@ -14,6 +14,7 @@ struct cvy_queued_batch {
 struct cvy_loop {
     struct cvy_run *run;
     double start, epoch_start, window_start, window_wait;
+    double wait_before;                /* the epoch's waiting for images before they were started again */
     struct cvy_sum_times epoch_sums;   /* before the epoch */
     double train_seconds, val_seconds; /* of all epochs and validations of this run */
     double val_start;                  /* of the validation that is going on */
@@ -49,6 +50,10 @@ void cvy_loop_finish(struct cvy_loop *loop);
 
 /* The training images from the place on where the state stands. */
 CVY_CHECKED cvy_status cvy_loop_start_data(struct cvy_run *run);
+/* The same in the middle of an epoch, with the waiting so far kept. */
+CVY_CHECKED cvy_status cvy_loop_restart_data(struct cvy_loop *loop);
+/* How long the epoch has waited for images. */
+double cvy_loop_wait_seconds(const struct cvy_loop *loop);
 /* The epoch's last step is done and its losses are read: means, validation, records, the checkpoint; the state is that
  * of the next one's begin. */
 CVY_CHECKED cvy_status cvy_loop_end_epoch(struct cvy_loop *loop);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/sized.h"
 #include "base/system.h"
 #include "run/output/output.h"
@@ -13,13 +14,13 @@
 enum phase { NOT_OPEN, RUNNING, OVER /* at its end, stopped or failed: to be finished */, FINISHED };
 
 struct cvy_training {
-    struct cvy_train_options options; /* as they were given */
+    struct cvy_train_options options, resolved; /* as they were given; all of them, from open on */
     struct cvy_train_events events;
     struct cvy_train_result result;
     struct cvy_run run;
     struct cvy_loop loop; /* of a training; not with --evaluate */
     enum phase phase;
-    bool run_is_open;
+    bool was_opened, run_is_open;
     cvy_status status; /* why it is over; CVY_OK: it came to its end */
     char why[1024];    /* in a sentence */
     atomic_int stop;
@@ -97,7 +98,7 @@ const struct cvy_train_options *cvy_training_options(const cvy_training *trainin
 {
     if (!training)
         return NULL;
-    return training->run_is_open ? &training->run.config->options : &training->options;
+    return training->was_opened ? &training->resolved : &training->options;
 }
 
 /* The call begins where it is allowed: in one of two phases. */
@@ -143,7 +144,8 @@ cvy_status cvy_training_open(cvy_training *training)
         return end_call(t, status);
     }
     t->phase = RUNNING;
-    t->run_is_open = true;
+    t->run_is_open = t->was_opened = true;
+    t->resolved = t->run.config->options;
     announce(&t->run);
     if (!t->run.config->options.evaluate)
         cvy_loop_begin(&t->loop, &t->run);
@@ -267,8 +269,17 @@ void cvy_training_free(cvy_training *training)
 {
     if (!training)
         return;
-    if (training->phase == RUNNING && training->run.ranks.comm.world > 1) /* the others would wait for it */
-        cvy_ranks_fail(&training->run, cvy_fail(CVY_STOPPED, "the training was freed before it was finished"));
+    if (atomic_flag_test_and_set(&training->busy)) {
+        cvy_log(CVY_LOG_WARNING, "a training that is in use is not freed");
+        return;
+    }
+    if (training->run_is_open && training->run.ranks.comm.world > 1) { /* the others would wait for it */
+        if (training->status == CVY_OK)
+            training->status = cvy_fail(CVY_STOPPED, "the training was freed before it was finished");
+        else
+            cvy_error_put(training->why);
+        cvy_ranks_fail(&training->run, training->status);
+    }
     if (training->run_is_open)
         cvy_run_close(&training->run);
     cvy_free(training);
@@ -279,6 +290,8 @@ cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_t
 {
     cvy_training *training;
 
+    if (result)
+        *result = (struct cvy_train_result){.best_epoch = -1};
     CVY_TRY(cvy_training_new(options, events, &training));
     const cvy_status status = cvy_training_run(training, result);
     cvy_training_free(training);

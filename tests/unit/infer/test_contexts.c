@@ -245,6 +245,52 @@ static void expect_linear(const cvy_classifier *classifier, const float *feature
     }
 }
 
+/* As a newer header might have them. */
+struct newer_image {
+    struct cvy_image image;
+    long more;
+};
+
+/* A program with longer structs: they are found by the size that they say, and what only it knows must be 0. */
+static void longer_images(void **state)
+{
+    static struct answers answers;
+    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
+    struct {
+        struct cvy_pixels pixels;
+        long more;
+    } pixels[2];
+    struct newer_image list[2];
+    struct {
+        struct cvy_outputs outputs;
+        long more;
+    } outputs = {outputs_of(&answers), 0};
+    float logits[CLASSES];
+
+    (void)state;
+    outputs.outputs.size = sizeof outputs;
+    for (int i = 0; i < 2; i++) {
+        pixels[i].pixels = painted_pixels(i);
+        pixels[i].pixels.size = sizeof pixels[i];
+        pixels[i].more = 0;
+        list[i] = (struct newer_image){.image = {.size = sizeof list[i], .pixels = &pixels[i].pixels}};
+    }
+    assert_int_equal(cvy_classify_images(classifier, &list[0].image, 2, &outputs.outputs), CVY_OK);
+    for (int i = 0; i < 2; i++) {
+        classify_painted(classifier, i, logits);
+        for (int k = 0; k < CLASSES; k++)
+            assert_float_equal(answers.logits[i][k], logits[k], 1e-4);
+    }
+    list[1].more = 1;
+    assert_fails(cvy_classify_images(classifier, &list[0].image, 2, &outputs.outputs), CVY_USAGE, "newer library");
+    list[1].more = 0;
+    list[1].image.size = sizeof(struct cvy_image);
+    assert_fails(cvy_classify_images(classifier, &list[0].image, 2, &outputs.outputs), CVY_USAGE, "image 1");
+    pixels[0].more = 1;
+    assert_int_equal(cvy_classify_images(classifier, &list[0].image, 1, &outputs.outputs), CVY_USAGE);
+    cvy_classifier_close(classifier);
+}
+
 static void images(void **state)
 {
     static struct answers answers;
@@ -493,5 +539,5 @@ static void best_of(void **state)
 }
 
 RUN_TESTS(set_up, tear_down, TEST(contexts), TEST(other_threads), TEST(no_context_of_a_check), TEST(detectors),
-          TEST(own_each), TEST(one_for_two), TEST(images), TEST(tensors), TEST(weights_in_memory), TEST(stopped),
-          TEST(best_of))
+          TEST(longer_images), TEST(own_each), TEST(one_for_two), TEST(images), TEST(tensors), TEST(weights_in_memory),
+          TEST(stopped), TEST(best_of))

@@ -267,6 +267,7 @@ static cvy_status status_within;
 static void step_within(void *context, const struct cvy_train_progress *progress)
 {
     status_within = cvy_training_step(reentered, NULL);
+    cvy_training_free(reentered); /* neither: it is in use */
 }
 
 static void wrong_order(void **state)
