@@ -1,5 +1,6 @@
 /* The check backend: "check:cpu" runs every kernel of the cpu device and, on the same inputs, the reference kernel in
- * double, and fails on the first output that is further away than rounding explains. Slow; for finding a wrong kernel.
+ * double, and fails on the first output that is further away than rounding explains; of integer inference on the first
+ * byte that differs. Slow; for finding a wrong kernel.
  */
 #include <stdio.h>
 #include <string.h>
@@ -56,6 +57,7 @@ cvy_status check_wrap(cvy_device *inner, cvy_device **device)
     check->base.gpu = inner->gpu;
     check->base.older = inner->older;
     check->base.conv_statistics = inner->conv_statistics;
+    check->base.int8 = inner->int8;
     check->inner = inner;
     inner->checked = true;
     if (pthread_mutex_init(&check->lock, NULL) != 0) {

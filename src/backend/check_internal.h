@@ -10,7 +10,7 @@
 /* ---- the device (check_device.c) ---- */
 /* Buffers of a device: one kernel runs at a time, so all kernels share them. They grow while kernels are prepared. */
 enum check_slot {
-    SLOT_IN,                                 /* inputs in double */
+    SLOT_IN,                                 /* inputs in double; of integer inference, as all here, in their types */
     SLOT_CHECKED = SLOT_IN + CVY_MAX_INPUTS, /* outputs of the checked kernel in double */
     SLOT_REFERENCE = SLOT_CHECKED + CVY_MAX_OUTPUTS,
     SLOT_SCALE = SLOT_REFERENCE + CVY_MAX_OUTPUTS,

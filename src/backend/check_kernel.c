@@ -125,7 +125,8 @@ static cvy_status prepare_scales(struct check_device *check, struct check_state 
     return cvy_kernel_select(check->reference, &desc, &state->scales);
 }
 
-/* The reference in double for what the checked kernel does in its own type. */
+/* The reference in double for what the checked kernel does in its own type. Of integer inference it has the same types:
+ * every device gives the same bytes. */
 static cvy_status prepare_reference(struct check_device *check, struct check_state *state)
 {
     struct cvy_op_desc *desc = &state->reference_desc;
@@ -134,11 +135,11 @@ static cvy_status prepare_reference(struct check_device *check, struct check_sta
 
     *desc = state->desc;
     for (int i = 0; i < CVY_MAX_INPUTS; i++) {
-        if (cvy_tensor_present(&desc->in[i]) && cvy_dtype_is_float(desc->in[i].dtype))
+        if (cvy_tensor_present(&desc->in[i]) && cvy_dtype_is_float(desc->in[i].dtype) && !cvy_ops[op].int8)
             desc->in[i].dtype = CVY_F64;
     }
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++) {
-        if (cvy_tensor_present(&desc->out[i]) && cvy_dtype_is_float(desc->out[i].dtype))
+        if (cvy_tensor_present(&desc->out[i]) && cvy_dtype_is_float(desc->out[i].dtype) && !cvy_ops[op].int8)
             desc->out[i].dtype = CVY_F64;
     }
     state->makes_mask =
@@ -349,6 +350,18 @@ static double coarseness_of_transforms(const struct check_state *state)
     return strstr(state->checked.kernel->name, "winograd") ? 6 * check_unit(CVY_F32) : 0;
 }
 
+/* Kernels of integer inference give the same bytes. */
+static cvy_status compare_bytes(struct check_device *check, const struct check_state *state,
+                                const struct check_case *item)
+{
+    CVY_TRY(run_reference(check, &state->reference, item->in, item->reference));
+    for (int i = 0; i < state->desc.outputs; i++) {
+        if (state->out[i].present && memcmp(item->checked[i], item->reference[i], state->out[i].plain_bytes) != 0)
+            return disagrees(state, i, ", the bytes differ");
+    }
+    return CVY_OK;
+}
+
 static cvy_status run_compared(struct check_device *check, const struct check_state *state, void *const *in,
                                void *const *out, void *scratch)
 {
@@ -371,6 +384,8 @@ static cvy_status run_compared(struct check_device *check, const struct check_st
         item.scale[i] = check_slot(check, SLOT_SCALE + i);
         CVY_TRY(fetch(check, &state->out[i], out[i], item.checked[i]));
     }
+    if (cvy_ops[state->desc.op].int8)
+        return compare_bytes(check, state, &item);
     CVY_TRY(compute_reference(check, state, &item));
     for (int i = 0; i < state->desc.outputs; i++) {
         double error, limit;

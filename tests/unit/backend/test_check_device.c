@@ -273,7 +273,7 @@ static void every_fault_is_caught(void **state)
         level_faults(device, backward);
     covered[CVY_OP_FLATTEN_LEVELS] = covered[CVY_OP_FLATTEN_LEVELS_BWD] = true;
     for (int op = 0; op < CVY_OP_COUNT; op++) {
-        /* Inference batch norm is always folded here; a test below has it. Checked devices compute in floats. */
+        /* Inference batch norm is always folded here; a test below has it. A test below has those in integers. */
         if (!covered[op] && !cvy_ops[op].int8 && op != CVY_OP_BATCH_NORM_INFERENCE &&
             op != CVY_OP_BATCH_NORM_INFERENCE_BWD)
             fail_msg("%s was not tried", cvy_ops[op].name);
@@ -350,6 +350,57 @@ static void inference_batch_norm(void **state)
     cvy_device_close(device);
 }
 
+/* ---- integer inference: one wrong byte, or one missing ---- */
+
+static void integer_faults(cvy_device *device, struct cvy_op_desc *desc, const void *const *in)
+{
+    float y[64]; /* room for bytes, too */
+
+    faulty_tensor = desc->out[0];
+    faulty.output = 0;
+    for (int fault = FAULT_NONE; fault <= FAULT_HOLE; fault++) {
+        faulty.fault = (enum fault)fault;
+        if (executor_run_op(device, desc, in, (void *[]){y}) != (fault == FAULT_NONE ? CVY_OK : CVY_FAILED))
+            fail_msg("%s, fault %d: %s", cvy_ops[desc->op].name, fault, cvy_error());
+        if (fault != FAULT_NONE)
+            assert_non_null(strstr(cvy_error(), "the bytes differ"));
+    }
+    faulty.fault = FAULT_NONE;
+}
+
+static void integers(void **state)
+{
+    const struct cvy_int8_levels levels = {0.1F, 128};
+    cvy_device *device = open_faulty();
+    struct cvy_op_desc desc = executor_desc(CVY_OP_CONV2D_INT8, 5, 1);
+    uint8_t x[32];
+    int8_t w[32];
+    float values[32], scales[4] = {0.1F, 0.2F, 0.3F, 0.4F};
+
+    for (int i = 0; i < 32; i++) {
+        x[i] = (uint8_t)(100 + 2 * i);
+        w[i] = (int8_t)(i - 16);
+        values[i] = 0.1F * (float)(i - 10);
+    }
+    desc.attr.int8 = (struct cvy_int8_attr){
+        .conv2d = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1}, .x = levels, .y = {1, 128}};
+    desc.in[0] = executor_tensor(CVY_U8, cvy_shape4(1, 8, 2, 2));
+    desc.in[1] = executor_tensor(CVY_I8, cvy_shape4(4, 8, 1, 1));
+    desc.in[2] = executor_tensor(CVY_F32, cvy_shape4(4, 1, 1, 1));
+    desc.in[3].shape.rank = desc.in[4].shape.rank = -1;
+    desc.out[0] = executor_tensor(CVY_U8, cvy_shape4(1, 4, 2, 2));
+    integer_faults(device, &desc, (const void *[]){x, w, scales, NULL, NULL});
+    desc.attr.int8.y.scale = 0; /* floats */
+    desc.out[0].dtype = CVY_F32;
+    integer_faults(device, &desc, (const void *[]){x, w, scales, NULL, NULL});
+    desc = executor_desc(CVY_OP_QUANTIZE, 1, 1);
+    desc.attr.int8 = (struct cvy_int8_attr){.x = levels, .y = levels};
+    desc.in[0] = executor_tensor(CVY_F32, cvy_shape4(1, 8, 2, 2));
+    desc.out[0] = executor_tensor(CVY_U8, cvy_shape4(1, 8, 2, 2));
+    integer_faults(device, &desc, (const void *[]){values});
+    cvy_device_close(device);
+}
+
 /* ---- the cpu device ---- */
 
 /* A whole plan, so that kernels meet the layouts that other kernels leave after: one step on random numbers. The graph
@@ -421,4 +472,4 @@ static void the_cpu_device_passes(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(every_fault_is_caught), TEST(a_mask_may_flip_only_within_rounding),
-          TEST(inference_batch_norm), TEST(the_cpu_device_passes))
+          TEST(inference_batch_norm), TEST(integers), TEST(the_cpu_device_passes))

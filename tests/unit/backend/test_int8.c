@@ -391,5 +391,18 @@ static void networks(void **state)
     check_network("resnext50-32x4d", CVY_QUANTIZE_CHANNELS, 0.02);
 }
 
+/* Every kernel of a network, in the layouts and with the packed weights that it has there, beside the reference's. */
+static void the_check_device(void **state)
+{
+    float plain[BATCH * CLASSES], checked[BATCH * CLASSES];
+    cvy_device *check = executor_device("check:cpu", 2);
+
+    assert_int_equal(check->int8, cpu->int8);
+    run_network("resnext50-32x4d", cpu, true, CVY_QUANTIZE_CHANNELS, plain);
+    run_network("resnext50-32x4d", check, true, CVY_QUANTIZE_CHANNELS, checked);
+    assert_memory_equal(plain, checked, sizeof plain);
+    cvy_device_close(check);
+}
+
 RUN_TESTS(open_devices, close_devices, TEST(convolutions), TEST(impossible_scales), TEST(sums_do_not_saturate),
-          TEST(everything_else), TEST(weights), TEST(networks))
+          TEST(everything_else), TEST(weights), TEST(networks), TEST(the_check_device))
