@@ -125,6 +125,9 @@ const char *cpu_onednn_version(void);
 int cpu_onednn_major(void);
 /* Bytes of an opaque layout. */
 size_t cpu_onednn_bytes(const struct cvy_layout *layout);
+/* Whether the tensor is weights (K, C, R, S) of fp32 in blocks of 16 of K by 16 of C, both of them multiples of 16: for
+ * each block of K and each of C the window's places, in each 16 of C, in each 16 of K. */
+bool cpu_onednn_has_blocks_16(const struct cvy_tensor *tensor);
 /* Row-major C (m x n) = op(A) op(B), op = transpose where asked for. */
 CVY_CHECKED cvy_status cpu_sgemm(cvy_device *device, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
                                  int64_t k, const float *a, const float *b, float *c);
@@ -134,6 +137,9 @@ cvy_status cpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, stru
 cvy_status cpu_conv2d_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                           void *scratch);
 void cpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan);
+cvy_status cpu_unblock_weights_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+cvy_status cpu_unblock_weights_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                   void *const *out, void *scratch);
 cvy_status cpu_opaque_reorder_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 cvy_status cpu_opaque_reorder_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                   void *const *out, void *scratch);

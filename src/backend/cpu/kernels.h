@@ -102,6 +102,9 @@ struct cpu_kernels {
     void (*towards)(float *y, const float *x, size_t count, float share);
     /* The largest of `count` numbers of each row, -infinity where there is none; NaN does not count. */
     void (*row_maxima)(float *maxima, const float *x, size_t rows, size_t stride, size_t count);
+    /* One block of weights, (window, 16 input channels, 16 output channels), into 16 rows (output channel) of (input
+     * channel, window), `row` elements apart. NULL where vectors have fewer than 16 numbers. */
+    void (*unblock)(float *to, const float *from, int64_t row, int64_t window);
 };
 
 extern const struct cpu_kernels cpu_kernels_base, cpu_kernels_avx2, cpu_kernels_avx512;

@@ -248,6 +248,23 @@ static cvy_status weight_desc(onednn_md *desc, const struct cvy_layout *layout, 
     return onednn_check(plain ? onednn_md_plain_like(desc, from) : onednn_md_copy(desc, from), "weight layout");
 }
 
+bool cpu_onednn_has_blocks_16(const struct cvy_tensor *tensor)
+{
+    const struct cvy_layout *layout = &tensor->layout;
+    const int64_t *w = tensor->shape.dim;
+    const dnnl_dims_t dims = {w[0], w[1], w[2], w[3]};
+    onednn_md blocks = {0};
+    bool same;
+
+    if (layout->kind != CVY_LAYOUT_OPAQUE || layout->detail_size != sizeof(onednn_md) || tensor->shape.rank != 4 ||
+        w[0] % 16 != 0 || w[1] % 16 != 0 ||
+        onednn_md_by_tag(&blocks, 4, dims, dnnl_f32, dnnl_ABcd16b16a) != dnnl_success)
+        return false;
+    same = dnnl_memory_desc_equal(onednn_md_of(&blocks), onednn_md_of(layout->detail));
+    onednn_md_release(&blocks);
+    return same;
+}
+
 static cvy_status build_reorder(struct cpu_device *device, struct onednn_call *call, onednn_md_view from,
                                 onednn_md_view to, struct cvy_kernel_plan *plan)
 {
