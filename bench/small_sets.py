@@ -2,15 +2,17 @@
 """Recipes on small sets: whether any of them diverges, how good they are, and three fixed recipes of PyTorch beside them.
 
     bench/small_sets.py IMAGENETTE                       # the automatic recipe on all small sets
-    bench/small_sets.py IMAGENETTE --torch --json OUT    # with bench/torch_small.py beside it, for as many epochs;
-        # on cores that others use too, --arguments "--threads 1" --torch-arguments "--threads 1 --workers 0" is kinder
+    bench/small_sets.py IMAGENETTE --torch --results F   # with bench/torch_small.py beside it; what F has is not run again
+    bench/small_sets.py IMAGENETTE --torch --recipes none --results F # PyTorch alone, perhaps on another day
     bench/small_sets.py IMAGENETTE --recipes quick,auto --sets photos-2,shapes-2 --seeds 3
-    bench/small_sets.py IMAGENETTE --large --torch       # sets of 5,000 images and of 224 pixels: hours
+    bench/small_sets.py IMAGENETTE --large --torch       # more sets of 5,000 images and of 224 pixels: hours
 
 IMAGENETTE has train/<class> and val/<class> with images of 64 pixels; for the sets of 224 pixels --large-images names
 another such folder. Sets of photographs are links into them; drawn ones are made by `convoy dataset shapes`, and the
 50 classes are its ten in five colourings. Images are chosen by the seed. Each line is one training: the largest
-validation loss of any epoch, the smallest and the last one, top-1 of the best and of the last epoch, seconds. Marked is
+validation loss of any epoch, the smallest and the last one, top-1 of the best and of the last epoch, processor seconds
+(user and system, of the process and its children, from its start to its end: other load on the machine changes them
+little) and elapsed ones. Both sides validate after each epoch. Marked is
 
 * a validation loss that is not finite, or above 20 times that of guessing, in any epoch: a run that diverges;
 * a last loss above 1.5 times the smallest one;
@@ -18,7 +20,7 @@ validation loss of any epoch, the smallest and the last one, top-1 of the best a
 * a best top-1 that is not above guessing (classes are equally large in the validation set).
 
 Exit code 1 when something is marked, or when, with --torch, the mean top-1 of the automatic recipe (best epoch) is below
-that of the best of the three, or it has taken more time than that one.
+that of the best of the three, or it has taken more processor time than that one.
 """
 import argparse
 import csv
@@ -27,6 +29,7 @@ import math
 import os
 import pathlib
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -34,10 +37,12 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+# Epochs of both sides, where a set takes too long with those that either would choose.
+EPOCHS = {"wide-2": 20, "colours-50": 20}
 # Name -> where the images are from, side, training images of each class, and whether the set is only for --large.
 SETS = {
     "photos-2": ("photos", 64, [20] * 2, False),
-    "photos-odd": ("photos", 64, [100, 30, 8], False),
+    "photos-odd": ("photos", 64, [60, 20, 8], False),
     "photos-6": ("photos", 64, [16] * 6, False),
     "photos-10": ("photos", 64, [20] * 10, False),
     "shapes-2": ("shapes", 32, [20] * 2, False),
@@ -45,12 +50,14 @@ SETS = {
     "shapes-10": ("shapes", 32, [40] * 10, False),
     "colours-50": ("colours", 32, [10] * 50, False),
     "wide-2": ("wide", 224, [20] * 2, False),
+    "shapes-5000": ("shapes", 32, [500] * 10, False),
     "photos-10-500": ("photos", 64, [500] * 10, True),
-    "shapes-10-500": ("shapes", 48, [500] * 10, True),
     "colours-50-100": ("colours", 48, [100] * 50, True),
     "wide-10": ("wide", 224, [20] * 10, True),
 }
 COLOURINGS = 5
+TORCH = "torch-"
+PEERS = [TORCH + name for name in ("sgd", "adamw", "rmsprop")]
 
 
 def validation_images(classes):
@@ -117,25 +124,34 @@ def make_set(options, name, folder, seed):
             real.rename(path)
 
 
-def train(options, data, recipe, seed):
+def measured(command, **more):
+    """Runs it: what it prints, elapsed seconds, and processor seconds of it and its children."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **more)
+    seconds, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return result.stdout, {"seconds": seconds, "processor": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
+
+
+def train(options, name, data, recipe, seed):
     """Validation losses and top-1 of each epoch, and the seconds."""
     with tempfile.TemporaryDirectory() as run:
-        start = time.monotonic()
         command = [options.convoy, "-q", "train", data, "--seed", str(seed), "--no-checkpoints", "--workspace", run]
-        subprocess.run(command + (["--recipe", recipe] if recipe != "auto" else []) + options.arguments.split(),
-                       check=True, stdout=subprocess.DEVNULL)
-        seconds = time.monotonic() - start
+        command += ["--recipe", recipe] if recipe != "auto" else []
+        command += ["--epochs", str(EPOCHS[name])] if name in EPOCHS else []
+        _, times = measured(command + options.arguments.split())
         with open(os.path.join(run, "metrics.csv"), newline="") as file:
             rows = list(csv.DictReader(file))
-    return {"recipe": recipe, "loss": [float(row["val.loss"]) for row in rows],
-            "top1": [float(row["val.top1"]) for row in rows], "seconds": seconds}
+    return dict(times, recipe=recipe, loss=[float(row["val.loss"]) for row in rows], top1=[float(row["val.top1"]) for row in rows])
 
 
-def train_torch(options, name, data, epochs, seed):
-    command = [options.python, HERE / "torch_small.py", data, "--image-size", str(SETS[name][1]), "--epochs", str(epochs)]
-    command += ["--seed", str(seed)] + options.torch_arguments.split()
-    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return [json.loads(line) for line in result.stdout.splitlines()]
+def train_torch(options, name, data, recipe, seed):
+    """The same of a recipe in PyTorch, which is fixed: 60,000 images, but between 15 and 60 epochs of them."""
+    _, side, counts, _ = SETS[name]
+    epochs = EPOCHS.get(name, min(60, max(15, 60000 // sum(counts))))
+    command = [options.python, HERE / "torch_small.py", data, "--image-size", str(side), "--epochs", str(epochs)]
+    command += ["--seed", str(seed), "--recipes", recipe.removeprefix(TORCH)] + options.torch_arguments.split()
+    line, times = measured(command)
+    return dict(json.loads(line), **times, recipe=recipe)
 
 
 def judge(run, classes):
@@ -153,30 +169,63 @@ def judge(run, classes):
     return wrong
 
 
-def show(name, seed, run, wrong):
-    print("{:14} {:4} {:13} {:9.4g} {:7.3f} {:7.3f} {:7.1f} {:7.1f} {:6.0f}  {}".format(
-        name, seed, run["recipe"], max(run["loss"]), min(run["loss"]), run["loss"][-1], max(run["top1"]), run["top1"][-1],
-        run["seconds"], "; ".join(wrong)), flush=True)
+def show(run):
+    """One line; whether something is wrong with a training of Convoy's."""
+    wrong = [] if run["recipe"] in PEERS else judge(run, len(SETS[run["set"]][2]))
+    print("{:14} {:4} {:13} {:9.4g} {:7.3f} {:7.3f} {:7.1f} {:7.1f} {:8.1f} {:7.0f}  {}".format(
+        run["set"], run["seed"], run["recipe"], max(run["loss"]), min(run["loss"]), run["loss"][-1], max(run["top1"]),
+        run["top1"][-1], run["processor"], run["seconds"], "; ".join(wrong)), flush=True)
+    return bool(wrong)
 
 
 def compare(runs):
-    """Mean top-1 of the best epoch, mean of the last one, and seconds, of each recipe; 1 when Convoy is behind."""
+    """Means over the sets of the top-1 of the best and of the last epoch, and the time; 1 when Convoy is behind."""
     recipes = list(dict.fromkeys(run["recipe"] for run in runs))
     of = {recipe: [run for run in runs if run["recipe"] == recipe] for recipe in recipes}
     best = {recipe: statistics.mean(max(run["top1"]) for run in of[recipe]) for recipe in recipes}
-    seconds = {recipe: sum(run["seconds"] for run in of[recipe]) for recipe in recipes}
+    seconds = {recipe: sum(run["processor"] for run in of[recipe]) for recipe in recipes}
     for recipe in recipes:
         last = statistics.mean(run["top1"][-1] for run in of[recipe])
-        print(f"{recipe:13} mean top-1 {best[recipe]:.2f} % (best epoch), {last:.2f} % (last), {seconds[recipe]:.0f} s, "
-              f"{len(of[recipe])} trainings")
-    peers = [recipe for recipe in recipes if recipe.startswith("torch-")]
+        print(f"{recipe:13} mean top-1 {best[recipe]:.2f} % (best epoch), {last:.2f} % (last), "
+              f"{seconds[recipe]:.0f} s of processor time, {len(of[recipe])} trainings")
+    peers = [recipe for recipe in recipes if recipe in PEERS]
     if not peers or "auto" not in recipes:
         return 0
     peer = max(peers, key=lambda recipe: best[recipe])
     behind = best["auto"] < best[peer] or seconds["auto"] > seconds[peer]
     print(f"auto beside {peer}, the best of PyTorch's: {best['auto'] - best[peer]:+.2f} points in "
-          f"{seconds['auto'] / seconds[peer]:.2f} of its time{': behind' if behind else ''}")
+          f"{seconds['auto'] / seconds[peer]:.2f} of its processor time{': behind' if behind else ''}")
     return 1 if behind else 0
+
+
+class Results:
+    """Lines of JSON in a file: trainings that have been run."""
+
+    def __init__(self, path):
+        self.path = path
+        lines = open(path).read().splitlines() if path and os.path.exists(path) else []
+        self.runs = {self.key(run): run for run in map(json.loads, lines)}
+
+    @staticmethod
+    def key(run):
+        return run["set"], run["seed"], run["recipe"]
+
+    def add(self, run):
+        self.runs[self.key(run)] = run
+        if self.path:
+            with open(self.path, "a") as file:
+                file.write(json.dumps(run) + "\n")
+
+
+def run_set(options, results, name, seed, recipes):
+    missing = [recipe for recipe in recipes if (name, seed, recipe) not in results.runs]
+    if not missing:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        make_set(options, name, pathlib.Path(folder), seed)
+        for recipe in missing:
+            run = train_torch(options, name, folder, recipe, seed) if recipe in PEERS else train(options, name, folder, recipe, seed)
+            results.add(dict(run, set=name, seed=seed))
 
 
 def main():
@@ -185,39 +234,31 @@ def main():
     parser.add_argument("--large-images", type=pathlib.Path, help="a folder of larger images for the sets of 224 pixels")
     parser.add_argument("--convoy", default=str(HERE.parent / "build" / "convoy"))
     parser.add_argument("--python", default=sys.executable, help="of PyTorch")
-    parser.add_argument("--recipes", default="auto")
+    parser.add_argument("--recipes", default="auto", help="of Convoy, with commas between them; none")
     parser.add_argument("--sets", help="default: the small ones")
     parser.add_argument("--large", action="store_true", help="the large sets too")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--torch", action="store_true", help="PyTorch's recipes beside Convoy's")
-    parser.add_argument("--arguments", default="", help="more options for convoy train")
-    parser.add_argument("--torch-arguments", default="", help="more options for torch_small.py")
-    parser.add_argument("--json", help="write all numbers here as well")
+    parser.add_argument("--arguments", default="--threads 1", help="more options for convoy train (default: %(default)s)")
+    parser.add_argument("--torch-arguments", default="--threads 1 --workers 0", help="for torch_small.py (default: %(default)s)")
+    parser.add_argument("--results", help="lines of JSON: what is in it is shown and not run again, new ones are appended")
     options = parser.parse_args()
     names = options.sets.split(",") if options.sets else [name for name in SETS if options.large or not SETS[name][3]]
-    runs, failed = [], False
-    print(f"{'set':14} {'seed':>4} {'recipe':13} {'max loss':>9} {'min':>7} {'last':>7} {'best %':>7} {'last %':>7} {'s':>6}")
+    recipes = [] if options.recipes == "none" else options.recipes.split(",")
+    recipes += PEERS if options.torch else []
+    results, runs, failed = Results(options.results), [], False
+    print("{:14} {:>4} {:13} {:>9} {:>7} {:>7} {:>7} {:>7} {:>8} {:>7}".format(
+        "set", "seed", "recipe", "max loss", "min", "last", "best %", "last %", "CPU s", "s"))
     for name in names:
         if SETS[name][0] == "wide" and not options.large_images:
             print(f"{name}: left out, there is no --large-images")
             continue
         for seed in range(options.seeds):
-            with tempfile.TemporaryDirectory() as folder:
-                make_set(options, name, pathlib.Path(folder), seed)
-                ours = [train(options, folder, recipe, seed) for recipe in options.recipes.split(",")]
-                for run in ours:
-                    wrong = judge(run, len(SETS[name][2]))
-                    failed = failed or bool(wrong)
-                    show(name, seed, run, wrong)
-                peers = train_torch(options, name, folder, len(ours[-1]["loss"]), seed) if options.torch else []
-                for run in peers:
-                    run["recipe"] = "torch-" + run["recipe"]
-                    show(name, seed, run, [])
-                runs += [dict(run, set=name, seed=seed) for run in ours + peers]
+            run_set(options, results, name, seed, recipes)
+            for recipe in recipes:
+                runs.append(results.runs[name, seed, recipe])
+                failed = show(runs[-1]) or failed
     behind = compare(runs)
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(runs, file, indent=1)
     return 1 if failed or behind else 0
 
 

@@ -16,7 +16,7 @@ enum {
     LARGE = 1 << 24,
     MAX_PIXELS_PER_BYTE = 4096,
     /* Sides of what the file holds inside: tiles, the image before it is cropped. The square is 1.5 times
-       CVY_MAX_PIXELS. */
+     * CVY_MAX_PIXELS. */
     MAX_SIDE = 16384
 };
 
