@@ -45,7 +45,7 @@ endif()
 option(CONVOY_CUDA_LINEINFO "Line numbers in GPU kernels, for profilers" OFF)
 # The host's side of them must not need C++'s library.
 set(NVCC_FLAGS -std=c++20 -O3 -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics
-    --compress-mode=size -Xptxas=-warn-spills,-warn-lmem-usage
+    -Xptxas=-warn-spills,-warn-lmem-usage
     ${GPU_OLDER_FLAGS} -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90]
     -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
 # Names within an object that are the same in every build in this folder: of temporary files, and a seed for each kernel
@@ -54,6 +54,10 @@ execute_process(COMMAND ${NVCC} --help OUTPUT_VARIABLE NVCC_HELP ERROR_QUIET)
 foreach(option objdir-as-tempdir frandom-seed)
   string(FIND "${NVCC_HELP}" "--${option}" GPU_HAS_${option})
 endforeach()
+string(FIND "${NVCC_HELP}" "--compress-mode" GPU_HAS_compress) # since CUDA 12.8
+if(NOT GPU_HAS_compress EQUAL -1)
+  list(APPEND NVCC_FLAGS --compress-mode=size)
+endif()
 if(NOT GPU_HAS_objdir-as-tempdir EQUAL -1)
   list(APPEND NVCC_FLAGS --objdir-as-tempdir)
 endif()

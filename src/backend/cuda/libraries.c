@@ -38,7 +38,7 @@ static bool accept_cudnn(void *object, char found[32])
 
 static bool accept_cublaslt(void *object, char found[32])
 {
-    return accept_version(object, "cublasLtGetVersion", 130000, found);
+    return accept_version(object, "cublasLtGetVersion", 10000 * (size_t)CUBLAS_VER_MAJOR, found);
 }
 
 static cvy_status get_cudnn(void *object, struct cudnn_functions *functions)
@@ -78,14 +78,20 @@ static cvy_status load_builtins(void *object)
     return gpu_library_find(&builtins, &object);
 }
 
+/* The libraries are those of the CUDA that the module is built with. */
+#define TEXT_OF(x)  #x
+#define VALUE_OF(x) TEXT_OF(x)
+#define CUDA_MAJOR  VALUE_OF(CUBLAS_VER_MAJOR)
+
 static cvy_status find_all(struct gpu_libraries *libraries)
 {
-    static const char *const cublaslt_files[] = {"libcublasLt.so.13", NULL};
-    static const char *const nvrtc_files[] = {"libnvrtc.so.13", NULL};
+    static const char *const cublaslt_files[] = {"libcublasLt.so." CUDA_MAJOR, NULL};
+    static const char *const nvrtc_files[] = {"libnvrtc.so." CUDA_MAJOR, NULL};
     static const char *const cudnn_files[] = {"libcudnn_graph.so.9", "libcudnn.so.9", NULL};
-    static const struct gpu_library cublaslt = {"cuBLASLt 13", "CONVOY_CUBLASLT", cublaslt_files, accept_cublaslt};
+    static const struct gpu_library cublaslt = {"cuBLASLt " CUDA_MAJOR, "CONVOY_CUBLASLT", cublaslt_files,
+                                                accept_cublaslt};
     static const struct gpu_library cudnn = {"cuDNN 9.8 or newer", "CONVOY_CUDNN", cudnn_files, accept_cudnn};
-    static const struct gpu_library nvrtc = {"NVRTC 13", NULL, nvrtc_files, NULL};
+    static const struct gpu_library nvrtc = {"NVRTC " CUDA_MAJOR, NULL, nvrtc_files, NULL};
     void *object;
 
     CVY_TRY(gpu_library_find(&cublaslt, &object));

@@ -25,6 +25,12 @@ static void forget_failure(cudaError_t result)
 
 /* ---- the GPU ---- */
 
+#if CUDART_VERSION >= 13000
+#define OLDEST_DRIVER "CUDA 13 (it must be 580 or newer)"
+#else /* some kernels have more than 4 KiB of arguments, which drivers take since CUDA 12.1 */
+#define OLDEST_DRIVER "CUDA 12.1 (it must be 530 or newer)"
+#endif
+
 cvy_status gpu_find(int index, int *count)
 {
     int found = 0, driver = 0;
@@ -35,10 +41,9 @@ cvy_status gpu_find(int index, int *count)
     if (result == cudaErrorInsufficientDriver ||
         (result != cudaSuccess && cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)) {
         (void)cudaGetLastError();
-        return cvy_fail(CVY_UNAVAILABLE,
-                        driver == 0 && result != cudaErrorInsufficientDriver
-                            ? "there is no NVIDIA driver on this machine"
-                            : "the NVIDIA driver is missing or too old for CUDA 13 (it must be 580 or newer)");
+        return cvy_fail(CVY_UNAVAILABLE, driver == 0 && result != cudaErrorInsufficientDriver
+                                             ? "there is no NVIDIA driver on this machine"
+                                             : "the NVIDIA driver is missing or too old for " OLDEST_DRIVER);
     }
     if (result != cudaSuccess && result != cudaErrorNoDevice) {
         (void)cudaGetLastError();
