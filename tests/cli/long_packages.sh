@@ -54,7 +54,13 @@ expect 0 inside sh -c 'apt-get -qq -y --no-install-recommends install /tmp/debs/
 expect 0 inside python3 -c 'import convoy, glob
 print(convoy.Classifier("/tmp/run-packages/model_best.safetensors").classify(sorted(glob.glob("/tmp/data/val/*/*.jpg"))[0]))'
 expect_text out 'Prediction'
-expect 0 inside apt-get -qq -y purge convoy libconvoy0 python3-convoy
+expect 0 inside sh -c 'apt-get -qq -y --no-install-recommends install gcc libc6-dev pkgconf /tmp/debs/libconvoy-dev_*.deb'
+expect 0 inside sh -c 'cd /tmp && for example in /usr/share/doc/convoy/examples/*.c; do
+    cc -std=c99 -Wall -Wextra -Werror "$example" -o "$(basename "$example" .c)" $(pkg-config --cflags --libs convoy) -lm || exit 1
+done'
+expect 0 inside sh -c 'cd /tmp && ./classify_memory run-packages/model_best.safetensors data/val/arrow/*.jpg'
+expect_text out '^ *[0-9.]+ %  '
+expect 0 inside apt-get -qq -y purge convoy libconvoy0 libconvoy-dev python3-convoy
 checks=$((checks + 1))
 left=$(find root -path root/proc -prune -o -path root/tmp -prune -o -path root/root -prune -o -name '*convoy*' -print)
 [ -z "$left" ] || fail "purging leaves $left"
