@@ -9,6 +9,12 @@
 /* Output channels of a panel, in vectors of 16; pixels of a tile. */
 enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7 };
 
+/* Extent d of images or their windows; a matrix is images of one pixel. */
+static inline int64_t cpu_int8_extent(const struct cvy_shape *shape, int d)
+{
+    return shape->rank == 4 ? shape->dim[d] : 1;
+}
+
 /* Whether an opaque layout is one of these. */
 static inline const struct cpu_packing *cpu_packing_of(const struct cvy_layout *layout)
 {

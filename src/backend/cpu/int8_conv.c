@@ -20,23 +20,18 @@ struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape)
     return (struct cvy_layout){.kind = shape->rank == 4 ? CVY_LAYOUT_NHWC : CVY_LAYOUT_PLAIN};
 }
 
-static int64_t extent(const struct cvy_shape *shape, int32_t d)
-{
-    return shape->rank == 4 ? shape->dim[d] : 1;
-}
-
 static void describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *s)
 {
     const struct cvy_shape *x = &desc->in[0].shape, *y = &desc->out[0].shape, *w = &desc->in[1].shape;
     *s = (struct cpu_int8_conv){.attr = desc->attr.int8,
                                 .n = x->dim[0],
                                 .c = x->dim[1],
-                                .h = extent(x, 2),
-                                .w = extent(x, 3),
+                                .h = cpu_int8_extent(x, 2),
+                                .w = cpu_int8_extent(x, 3),
                                 .k = y->dim[1],
-                                .p = extent(y, 2),
-                                .q = extent(y, 3),
-                                .taps = extent(w, 2) * extent(w, 3),
+                                .p = cpu_int8_extent(y, 2),
+                                .q = cpu_int8_extent(y, 3),
+                                .taps = cpu_int8_extent(w, 2) * cpu_int8_extent(w, 3),
                                 .floats = desc->out[0].dtype == CVY_F32};
 }
 

@@ -16,10 +16,10 @@ static struct image image_of(const struct cvy_op_desc *desc)
 {
     const struct cvy_shape *x = &desc->in[0].shape, *y = &desc->out[0].shape;
     struct image s = {.attr = desc->attr.int8, .n = x->dim[0], .c = x->rank > 1 ? x->dim[1] : 1};
-    s.h = x->rank == 4 ? x->dim[2] : 1;
-    s.w = x->rank == 4 ? x->dim[3] : 1;
-    s.p = y->rank == 4 ? y->dim[2] : 1;
-    s.q = y->rank == 4 ? y->dim[3] : 1;
+    s.h = cpu_int8_extent(x, 2);
+    s.w = cpu_int8_extent(x, 3);
+    s.p = cpu_int8_extent(y, 2);
+    s.q = cpu_int8_extent(y, 3);
     s.count = (size_t)cvy_shape_elements(x);
     return s;
 }

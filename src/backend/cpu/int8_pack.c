@@ -3,15 +3,10 @@
 
 #include "backend/cpu/int8.h"
 
-static int64_t extent(const struct cvy_shape *w, int d)
-{
-    return w->rank == 4 ? w->dim[d] : 1;
-}
-
 /* Runs of adjacent bytes that an output sums over. */
 static int64_t runs_of(const struct cpu_packing *packing, const struct cvy_shape *w)
 {
-    return packing->rows ? extent(w, 2) : extent(w, 2) * extent(w, 3);
+    return packing->rows ? cpu_int8_extent(w, 2) : cpu_int8_extent(w, 2) * cpu_int8_extent(w, 3);
 }
 
 /* Shared panels read whole vectors of a pixel's channels. */
@@ -52,7 +47,7 @@ size_t cpu_packing_bytes(const struct cpu_packing *packing, const struct cvy_sha
 /* Where the weight of output channel k for one tap and input channel lies. */
 static size_t offset_of(const struct cpu_packing *packing, const struct cvy_shape *w, int64_t k, int64_t tap, int64_t c)
 {
-    const int64_t width = extent(w, 3), run = packing->rows ? tap / width : tap;
+    const int64_t width = cpu_int8_extent(w, 3), run = packing->rows ? tap / width : tap;
     const int64_t byte = packing->rows ? tap % width * w->dim[1] + c : c;
     const int64_t outputs = w->dim[0] / pack_groups(packing), group = k / outputs, j = k % outputs;
     const int64_t panel = j / CPU_INT8_PANEL, left = outputs - panel * CPU_INT8_PANEL;
@@ -87,7 +82,7 @@ cvy_status cpu_reorder_int8_run(cvy_device *device, const struct cvy_kernel_plan
     (void)scratch;
     const struct reorder *s = plan->state;
     const int64_t outputs = s->shape.dim[0], inputs = s->shape.dim[1];
-    const int64_t taps = extent(&s->shape, 2) * extent(&s->shape, 3);
+    const int64_t taps = cpu_int8_extent(&s->shape, 2) * cpu_int8_extent(&s->shape, 3);
     const size_t panels = cpu_packing_panel_bytes(&s->packing, &s->shape);
     int8_t *packed = s->unpack ? in[0] : out[0], *plain = s->unpack ? out[0] : in[0];
     if (!s->unpack)

@@ -323,17 +323,7 @@ enum { SIZE = 32, BATCH = 2, CLASSES = 10 };
 static void fill(struct cvy_network *network)
 {
     assert_int_equal(cvy_network_initialize(network, 3), CVY_OK);
-    for (int32_t n = 0; n < network->table.node_count; n++) {
-        const struct cvy_node *node = &network->table.nodes[n];
-
-        if (node->op == CVY_OP_FAKE_QUANTIZE) {
-            const struct cvy_param *param = &network->table.params[network->table.values[node->in[1]].param];
-            float *observed = network->store.state + param->offset;
-            observed[0] = node->attr.fake_quantize.positive || node->attr.fake_quantize.channels ? 0 : -6;
-            observed[1] = 6;
-            observed[2] = 1;
-        }
-    }
+    set_quantizer_ranges(&network->table, network->store.state);
     network->store.version++;
 }
 

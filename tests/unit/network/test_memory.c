@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "eval/evaluate.h"
 #include "network/memory.h"
+#include "support_graph.h"
 #include "support_test.h"
 
 enum { BATCH = 4, SIZE = 32, CLASSES = 5, STEPS = 2 };
@@ -181,6 +182,31 @@ static void inference(void **state)
     assert_true(first - later > (size_t)44000000 && first - later < (size_t)46000000); /* 11.2 million floats */
 }
 
+/* A network in integers: what is estimated is what its plan takes, a third of that in floats. */
+static void integers(void **state)
+{
+    struct cvy_model_options model = cvy_model_options_make(CLASSES, SIZE);
+    struct cvy_memory_case run = training(&model, BATCH);
+    struct cvy_memory_estimate floats, bytes;
+    struct cvy_network network;
+    struct cvy_evaluator evaluator;
+
+    model.quantize = CVY_QUANTIZE_CHANNELS;
+    run.training = false;
+    run.evaluation_batch = 0;
+    must(cvy_network_open(&network, device, run.architecture, &model, CVY_F32, false));
+    set_quantizer_ranges(&network.table, network.store.state);
+    must(cvy_memory_estimate(&run, &floats));
+    run.int8_state = network.store.state;
+    must(cvy_memory_estimate(&run, &bytes));
+    assert_true(3 * bytes.plan < floats.plan);
+    network.int8 = true;
+    must(cvy_evaluator_open(&evaluator, &network, BATCH));
+    assert_true(cvy_plan_bytes(&evaluator.plan) == bytes.plan);
+    cvy_evaluator_close(&evaluator);
+    cvy_network_close(&network);
+}
+
 static void texts(void **state)
 {
     char text[32];
@@ -207,4 +233,4 @@ static int close_device(void **state)
 }
 
 RUN_TESTS(open_device, close_device, TEST(shared_workspace), TEST(largest_batch), TEST(no_limit_and_no_capacity),
-          TEST(refusal), TEST(inference), TEST(texts))
+          TEST(refusal), TEST(inference), TEST(integers), TEST(texts))

@@ -173,3 +173,17 @@ cvy_val every_unary_op(struct cvy_graph *graph, cvy_val x)
 #include "graph/ops.def"
     return x;
 }
+
+void set_quantizer_ranges(const struct cvy_graph *graph, float *state)
+{
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const struct cvy_node *node = &graph->nodes[n];
+
+        if (node->op == CVY_OP_FAKE_QUANTIZE) {
+            float *observed = state + graph->params[graph->values[node->in[1]].param].offset;
+            observed[0] = node->attr.fake_quantize.positive || node->attr.fake_quantize.channels ? 0 : -6;
+            observed[1] = 6;
+            observed[2] = 1;
+        }
+    }
+}

@@ -30,6 +30,9 @@ void build_network(struct cvy_graph *graph, const char *name, const struct cvy_m
                    enum cvy_model_mode mode, bool fuse);
 const struct cvy_param *named_param(const struct cvy_graph *graph, const char *name);
 
+/* Gives every quantizer of the graph the range -6 to 6, or 0 to 6: in `state`, the values of the state parameters. */
+void set_quantizer_ranges(const struct cvy_graph *graph, float *state);
+
 /* x through every CVY_OP_UNARY of graph/ops.def, one after the other. */
 cvy_val every_unary_op(struct cvy_graph *graph, cvy_val x);
 
