@@ -167,6 +167,9 @@ static void show_epoch(void *context, const struct cvy_train_epoch *e)
               unsigned_nan(e->train_loss));
     for (int i = 0; e->validated && i < e->val.count && i < SHOWN_MEASURES; i++)
         add_measure(pieces, &count, &e->val.list[i], e->classes);
+    const double total = cvy_measures_get(&e->val, "total_loss"); /* of a detector, after what COCO measures */
+    if (e->validated && !isnan(total))
+        add_piece(pieces, &count, 5, "  val loss %.4f", total);
     if (e->averaged)
         add_average(pieces, &count, &e->val_ema);
     add_piece(pieces, &count, 8, "  lr %.5g", e->learning_rate);
@@ -204,7 +207,9 @@ static void print_accuracies(const char *before, const struct cvy_train_options 
 static void print_found(const char *before, const struct cvy_measures *measures)
 {
     for (int i = 0; i < measures->count; i++) {
-        if (!isnan(measures->list[i].value))
+        if (strstr(measures->list[i].name, "loss"))
+            printf("%s%s %.4f\n", before, measures->list[i].name, measures->list[i].value);
+        else if (!isnan(measures->list[i].value))
             printf("%s%s %.2f %%\n", before, measures->list[i].name, measures->list[i].value);
     }
 }

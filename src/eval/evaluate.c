@@ -257,6 +257,8 @@ cvy_status cvy_evaluator_pass(struct cvy_evaluator *evaluator, struct cvy_source
         CVY_TRY(count_batch(evaluator, pass, batch));
         if (pass->latency)
             pass->latency[pass->batches] = cvy_clock() - start;
+        if (pass->losses)
+            CVY_TRY(cvy_detection_loss_add(pass->losses, &evaluator->plan, batch, pass->loss_sums));
         pass->batches++;
         pass->seconds = cvy_clock() - begin;
         pass->wait = cvy_source_wait_seconds(source);

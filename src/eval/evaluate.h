@@ -4,6 +4,7 @@
 
 #include "data/loader/source.h"
 #include "eval/detection.h"
+#include "eval/detection_loss.h"
 #include "eval/metrics.h"
 #include "report/validation/validation.h"
 #include "trainer/trainer.h"
@@ -54,6 +55,8 @@ struct cvy_pass {
     struct cvy_collector *collector;        /* receives every image; NULL: only the sums are wanted */
     struct cvy_coco_evaluation *coco;       /* detectors only: receives detections and ground truth */
     struct cvy_picture_collector *pictures; /* detectors only: takes some of the images in; NULL: none is wanted */
+    struct cvy_detection_loss *losses;      /* detectors only: computes them; NULL: they are not wanted */
+    double loss_sums[CVY_EVAL_LOSSES];      /* of them, over the images */
     enum cvy_area_rule area_rule;
     const struct cvy_dataset *dataset; /* names the collector's images, has the objects; NULL: there is none */
     double *latency;                   /* takes in the seconds of each batch (cvy_source_batches); NULL: not wanted */

@@ -90,6 +90,7 @@ struct cvy_run_state {
     struct cvy_collector collector;   /* during validation */
     struct cvy_coco_evaluation coco;  /* of the validation of a detector */
     struct cvy_coco_result coco_result;
+    struct cvy_detection_loss detection_loss; /* of its images; with boxes to compare with */
     struct cvy_picture_collector pictures;
     double *latency;         /* of its batches */
     double *latency_average; /* those of the moving average; after them */

@@ -84,8 +84,7 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
     return store->device->backend->update(store->device, &step);
 }
 
-/* The sum of the squares of `count` weights, a piece at a time. */
-static cvy_status sum_squares(const struct cvy_store *store, const float *weights, int64_t count, double *sum)
+cvy_status cvy_store_sum_squares(const struct cvy_store *store, const float *weights, int64_t count, double *sum)
 {
     enum { PIECE = 16384 };
     const struct cvy_backend *backend = store->device->backend;
@@ -114,7 +113,8 @@ cvy_status cvy_optimizer_l2_loss(const struct cvy_optimizer *optimizer, const st
         const struct cvy_param *param = &optimizer->table->params[i];
 
         if (param->kind == CVY_PARAM_TRAINABLE && !cvy_decay_exempt(optimizer->table, i, options->decay_rule))
-            CVY_TRY(sum_squares(store, store->weights + param->offset, cvy_shape_elements(&param->shape), &sum));
+            CVY_TRY(
+                cvy_store_sum_squares(store, store->weights + param->offset, cvy_shape_elements(&param->shape), &sum));
     }
     *loss = (double)options->weight_decay * sum / 2;
     return CVY_OK;

@@ -40,5 +40,8 @@ CVY_CHECKED cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struc
  * parameter that decays. Reads the weights back from the device. */
 CVY_CHECKED cvy_status cvy_optimizer_l2_loss(const struct cvy_optimizer *optimizer, const struct cvy_store *store,
                                              double *loss);
+/* Adds to *sum the squares of `count` values of the store's device memory. */
+CVY_CHECKED cvy_status cvy_store_sum_squares(const struct cvy_store *store, const float *weights, int64_t count,
+                                             double *sum);
 
 #endif

@@ -97,6 +97,15 @@ checks=$((checks + 1))
 tail -n 1 calm/metrics.csv | awk -F, '{ sum = $3 + $4 + $5; exit !($2 > 0 && $3 > 0 && $4 > 0 && $5 > 0 && (sum - $2) ^ 2 < 1e-10 * $2 ^ 2) }' ||
     fail "the loss is not the sum of its parts: $(tail -n 1 calm/metrics.csv)"
 
+expect_text calm/metrics.csv ',val.localization_loss,val.classification_loss,val.total_loss,train.lr$'
+checks=$((checks + 1))
+grep -q '"metric": "val.total_loss"' calm/experiment_raport.json && grep -q '"val.classification_loss": [0-9]' calm/experiment_raport.json ||
+    fail "the report has no losses of the validation"
+# The penalty on the weights is that of the last step, but for that step.
+tail -n 1 calm/metrics.csv | awk -F, '{ penalty = $(NF - 1) - $(NF - 2) - $(NF - 3)
+    exit !($(NF - 2) > 0 && $(NF - 3) > 0 && (penalty - $5) ^ 2 < 1e-4 * $5 ^ 2) }' ||
+    fail "the loss of the validation is not the sum of its parts: $(tail -n 1 calm/metrics.csv)"
+
 checks=$((checks + 1))
 grep -q 'model.parameters' calm/experiment_raport.json && ! grep -qE 'model.(conv_init|last_bn_0_init)' calm/experiment_raport.json ||
     fail "the report tells a detector's initialisation"
@@ -107,6 +116,7 @@ grep -q '"metric": "train.localization_loss"' calm/experiment_raport.json && gre
 # ---- evaluation: the numbers of the training's last validation ----
 expect 0 "$convoy" train data --evaluate --resume calm --workspace again
 expect_text out '^ap [0-9.]+ %$'
+expect_text out "^total_loss $(tail -n 1 calm/metrics.csv | awk -F, '{ printf "%.4f", $(NF - 1) }')$"
 # As that program's lines say it, with its configuration; and on the images of the training.
 sed 's/WARM_STEPS/1/; s/WARM_RATE/.001/; s/STEPS/4/g; s/RATE/.002/' "$sources/tests/cli/support_ssd320.config" >ssd320.config
 cp out resumed.txt

@@ -97,8 +97,8 @@ static cvy_status join_details(struct cvy_run *run, struct cvy_pass *pass)
 cvy_status cvy_ranks_reduce_pass(struct cvy_run *run, struct cvy_pass *pass)
 {
     struct cvy_metrics *m = &pass->metrics;
-    double sums[] = {(double)m->images,  (double)m->top1_hits, (double)m->topk_hits,
-                     (double)m->skipped, m->loss_sum,          cvy_run_stopping(run)};
+    double sums[] = {(double)m->images, (double)m->top1_hits,  (double)m->topk_hits, (double)m->skipped,
+                     m->loss_sum,       cvy_run_stopping(run), pass->loss_sums[0],   pass->loss_sums[1]};
 
     if (run->ranks.comm.world == 1)
         return CVY_OK;
@@ -110,5 +110,6 @@ cvy_status cvy_ranks_reduce_pass(struct cvy_run *run, struct cvy_pass *pass)
     m->topk_hits = (int64_t)sums[2];
     m->skipped = (int64_t)sums[3];
     m->loss_sum = sums[4];
+    memcpy(pass->loss_sums, sums + 6, sizeof pass->loss_sums);
     return join_details(run, pass);
 }

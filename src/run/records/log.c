@@ -101,7 +101,7 @@ static cvy_status open_report(struct cvy_run_log *log, const struct cvy_train_st
     return cvy_events_open(&log->events, log->paths->folder, state ? &keep : NULL);
 }
 
-static void name_measures(struct cvy_run_log *log, const struct cvy_train_options *options)
+static cvy_status name_measures(struct cvy_run_log *log, const struct cvy_train_options *options)
 {
     const struct cvy_metrics none = {.top_k = (int32_t)options->topk};
     const double nothing[CVY_COCO_STATS] = {0};
@@ -109,10 +109,12 @@ static void name_measures(struct cvy_run_log *log, const struct cvy_train_option
     log->top_k = (int32_t)options->topk;
     log->averaged = options->use_ema > 0 && !options->training_only;
     log->parts = cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
-    if (log->parts)
-        cvy_coco_measures(nothing, &log->measures);
-    else
+    if (!log->parts) {
         cvy_metrics_measures(&none, &log->measures);
+        return CVY_OK;
+    }
+    cvy_coco_measures(nothing, &log->measures);
+    return cvy_detection_loss_measures(NULL, NULL, NULL, &log->measures);
 }
 
 static cvy_status open_metrics(struct cvy_run_log *log, int64_t offset)
@@ -144,7 +146,7 @@ cvy_status cvy_run_log_open_report(struct cvy_run_log *log, struct cvy_run_paths
     CVY_TRY(cvy_run_paths_set(paths, options->workspace[0] ? options->workspace : ".", options));
     log->paths = paths;
     log->fresh = true;
-    name_measures(log, options);
+    CVY_TRY(name_measures(log, options));
     return cvy_dllogger_open(&log->report, paths->report, INT64_MAX); /* all whole lines stay */
 }
 
@@ -159,7 +161,7 @@ cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths 
     log->paths = paths;
     snprintf(log->title, sizeof log->title, "%s on %.64s", options->arch,
              options->data[0] ? options->data : "synthetic data");
-    name_measures(log, options);
+    CVY_GOTO(name_measures(log, options));
     offset = state ? cvy_run_log_keep(paths->metrics, CVY_LOG_METRICS, state) : 0;
     CVY_GOTO(open_metrics(log, offset));
     if (paths->steps[0]) {

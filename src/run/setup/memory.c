@@ -59,6 +59,8 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
         made->other_data *= 2;
         made->other_data += (size_t)cvy_run_evaluation_batch(options) * image_bytes(run, &val_loader);
     }
+    if (cvy_run_is_detection(options) && !options->training_only)
+        made->other_data += cvy_detection_loss_bytes(model, cvy_run_evaluation_batch(options));
     if (!run->state.device->backend->available) /* where the device has no memory of its own */
         made->other_data += run->data.cache_bytes;
     return CVY_OK;

@@ -80,5 +80,7 @@ cvy_status cvy_setup_open_network(struct cvy_run *run)
         CVY_TRY(cvy_statistics_open(&run->state.statistics, &run->state.network, o->batch_size));
     if (!o->training_only)
         CVY_TRY(cvy_evaluator_open(&run->state.evaluator, &run->state.network, cvy_run_evaluation_batch(o)));
+    if (!o->training_only && cvy_run_is_detection(o) && run->data.val.sample_count > 0)
+        CVY_TRY(cvy_detection_loss_open(&run->state.detection_loss, &run->state.network, &run->state.evaluator.plan));
     return CVY_OK;
 }

@@ -114,6 +114,7 @@ static const char *const evaluated_options[] = {"arch",
                                                 "image-size",
                                                 "eval-resize",
                                                 "num-classes",
+                                                "weight-decay", /* a term of a detector's loss */
                                                 "padding",
                                                 "squeeze-width",
                                                 "quantize",

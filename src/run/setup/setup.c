@@ -118,6 +118,7 @@ void cvy_run_close(struct cvy_run *run)
     cvy_ranks_leave_devices(&run->state, false);
     cvy_source_close(&run->data.train_source);
     cvy_source_close(&run->data.val_source);
+    cvy_detection_loss_close(&run->state.detection_loss);
     cvy_evaluator_close(&run->state.evaluator);
     cvy_collector_close(&run->state.collector);
     cvy_coco_close(&run->state.coco);

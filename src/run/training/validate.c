@@ -133,9 +133,11 @@ static cvy_status pass_share(struct validation *v)
 }
 
 /* COCO's numbers of what a pass has found, kept in run->state.coco_result. */
-static cvy_status finish_detection(struct cvy_run_state *state, const struct cvy_pass *pass,
+static cvy_status finish_detection(struct cvy_run_state *state, const struct cvy_pass *pass, bool average,
                                    struct cvy_measures *measures)
 {
+    const struct cvy_store *store = average ? &state->network.average : &state->network.store;
+    double losses[CVY_EVAL_LOSSES];
     struct cvy_coco_result result;
 
     measures->count = 0;
@@ -145,7 +147,9 @@ static cvy_status finish_detection(struct cvy_run_state *state, const struct cvy
     cvy_coco_measures(result.stats, measures);
     cvy_coco_result_release(&state->coco_result);
     state->coco_result = result;
-    return CVY_OK;
+    for (int i = 0; i < CVY_EVAL_LOSSES; i++)
+        losses[i] = pass->loss_sums[i] / (double)pass->metrics.images;
+    return cvy_detection_loss_measures(&state->network, store, losses, measures);
 }
 
 cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_progress progress, void *context,
@@ -173,6 +177,7 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
         cvy_coco_close(&run->state.coco);
         CVY_TRY(cvy_coco_open(&run->state.coco, run->data.val.class_count));
         v.pass.coco = &run->state.coco;
+        v.pass.losses = &run->state.detection_loss;
         v.pass.pictures = average ? NULL : &run->state.pictures;
         if (!average)
             cvy_pictures_clear(&run->state.pictures);
@@ -191,6 +196,7 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
     if (v.pass.metrics.images == 0)
         return cvy_fail(CVY_BAD_DATA, "no image of the validation set can be read");
     *validation = between(&v, &none, &v.pass);
-    return cvy_run_is_detection(&run->config->options) ? finish_detection(&run->state, &v.pass, &validation->measures)
-                                                       : CVY_OK;
+    return cvy_run_is_detection(&run->config->options)
+               ? finish_detection(&run->state, &v.pass, average, &validation->measures)
+               : CVY_OK;
 }
