@@ -14,7 +14,8 @@ const char *cvy_precision_name(enum cvy_dtype dtype, const cvy_device *device);
 const char *cvy_precision_mixed(const cvy_device *device);
 /* How many times as many operations a second the device does in bf16 as in fp32, 0 where it has no
  * instructions for bf16, -1 for GPUs and devices that cannot be measured. Measured in some hundredths of a second the
- * first time, and kept in the cache for later runs on this processor with as many threads. */
+ * first time, and kept in the cache for later runs on this processor with as many threads; what was measured beside
+ * other programs is measured again. */
 double cvy_precision_gain(cvy_device *device);
 /* From here on bf16 is worth while: networks gain less than their products, at twice the operations they train 1.5
  * times as fast. */
