@@ -420,7 +420,7 @@ static void refusals(void **state)
     /* Another algorithm on the same device. */
     resume_options(&options, "plain");
     assert_int_equal(setenv("CONVOY_CPU_WINOGRAD", "0", 1), 0);
-    expect_status(&options, CVY_USAGE, "was made with CONVOY_CPU_WINOGRAD=auto");
+    expect_status(&options, CVY_USAGE, "was made with \"CONVOY_CPU_WINOGRAD=auto\"");
     assert_int_equal(setenv("CONVOY_CPU_WINOGRAD", "2", 1), 0);
     expect_status(&options, CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights, auto or 1");
     assert_int_equal(unsetenv("CONVOY_CPU_WINOGRAD"), 0);
