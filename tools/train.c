@@ -208,7 +208,7 @@ static void print_found(const char *before, const struct cvy_measures *measures)
 {
     for (int i = 0; i < measures->count; i++) {
         if (strstr(measures->list[i].name, "loss"))
-            printf("%s%s %.4f\n", before, measures->list[i].name, measures->list[i].value);
+            printf("%s%s %.4f\n", before, measures->list[i].name, unsigned_nan(measures->list[i].value));
         else if (!isnan(measures->list[i].value))
             printf("%s%s %.2f %%\n", before, measures->list[i].name, measures->list[i].value);
     }

@@ -91,6 +91,19 @@ void cvy_detection_loss_close(struct cvy_detection_loss *loss)
     memset(loss, 0, sizeof *loss);
 }
 
+/* Objects are counted on this rank: the others may have other images by now, or none. */
+static cvy_status run_alone(struct cvy_detection_loss *loss)
+{
+    cvy_device *device = loss->network->device;
+    cvy_status (*const sum_ranks)(void *context, double *values, int64_t count) = device->sum_ranks;
+    cvy_status status;
+
+    device->sum_ranks = NULL;
+    status = cvy_plan_run(&loss->plan, NULL);
+    device->sum_ranks = sum_ranks;
+    return status;
+}
+
 static cvy_status add_image(struct cvy_detection_loss *loss, const struct cvy_batch *batch, size_t image,
                             double sums[CVY_EVAL_LOSSES])
 {
@@ -105,7 +118,7 @@ static cvy_status add_image(struct cvy_detection_loss *loss, const struct cvy_ba
 
     for (int i = 0; i < INPUTS; i++)
         CVY_TRY(device->backend->upload(device, loss->memory[i], from[i], input_bytes(loss, i)));
-    CVY_TRY(cvy_plan_run(&loss->plan, NULL));
+    CVY_TRY(run_alone(loss));
     CVY_TRY(cvy_plan_read_floats(&loss->plan, "localization_loss", &values[0], 1));
     CVY_TRY(cvy_plan_read_floats(&loss->plan, "classification_loss", &values[1], 1));
     for (int i = 0; i < CVY_EVAL_LOSSES; i++)
@@ -134,10 +147,10 @@ static cvy_status penalty(const struct cvy_network *network, const struct cvy_st
 
     for (int32_t i = 0; i < network->table.param_count; i++) {
         const struct cvy_param *param = &network->table.params[i];
+        const float *values = param->kind == CVY_PARAM_FROZEN ? store->state : store->weights;
 
-        if (param->shape.rank == 4)
-            CVY_TRY(
-                cvy_store_sum_squares(store, store->weights + param->offset, cvy_shape_elements(&param->shape), &sum));
+        if (param->shape.rank == 4 && (param->kind == CVY_PARAM_FROZEN || param->kind == CVY_PARAM_TRAINABLE))
+            CVY_TRY(cvy_store_sum_squares(store, values + param->offset, cvy_shape_elements(&param->shape), &sum));
     }
     *value = (double)network->model.detector.regularization * sum / 2;
     return CVY_OK;

@@ -55,10 +55,11 @@ static cvy_status estimate_run(const struct cvy_memory_case *run, bool timing, s
         CVY_TRY(inspect_plan(run, CVY_MODEL_INFER, run->evaluation_batch, timing, &estimate->evaluation, estimate));
     if (run->statistics)
         CVY_TRY(inspect_plan(run, CVY_MODEL_STATISTICS, run->batch, timing, &statistics, estimate));
-    if (run->training && run->last_batch > 0 && run->last_batch < run->batch) {
-        const cvy_status status = inspect_plan(run, mode, run->last_batch, timing, &last, estimate);
+    if (run->training && run->images % run->batch > 0) {
+        const int64_t rest = run->images % run->batch;
+        const cvy_status status = inspect_plan(run, mode, rest, timing, &last, estimate);
         if (status != CVY_OK)
-            return cvy_fail_context(status, "the last batch of an epoch, of %lld images", (long long)run->last_batch);
+            return cvy_fail_context(status, "the last batch of an epoch, of %lld images", (long long)rest);
     }
     CVY_TRY(inspect_plan(run, mode, run->batch, timing, &estimate->plan, estimate));
     estimate->workspace = estimate->plan > estimate->evaluation ? estimate->plan : estimate->evaluation;

@@ -24,7 +24,7 @@ struct cvy_memory_case {
     bool loaded;              /* the parameters are in memory already */
     bool dry_run;             /* cvy_memory_check times no kernels */
     int64_t batch;            /* images in a step */
-    int64_t last_batch;       /* training: of the smaller one that ends an epoch; 0: there is none */
+    int64_t images;           /* training: of an epoch, whose rest is a smaller batch; 0: there is none */
     int64_t evaluation_batch; /* of the validation in a training; 0: none */
     size_t image_data;        /* bytes that the data take for each image of a batch (rings of batches) */
     size_t other_data;        /* bytes that they take whatever the batch is */

@@ -76,11 +76,11 @@ int64_t cvy_run_full_epoch_steps(const struct cvy_run *run)
     return steps;
 }
 
-int64_t cvy_run_last_batch(const struct cvy_run *run, const struct cvy_train_options *options)
+int64_t cvy_run_short_epoch(const struct cvy_run *run, const struct cvy_train_options *options)
 {
-    return strcmp(options->last_batch, "partial") == 0
-               ? run->data.train.sample_count / run->ranks.comm.world % options->batch_size
-               : 0;
+    const bool partial = strcmp(options->last_batch, "partial") == 0;
+
+    return partial ? run->data.train.sample_count / run->ranks.comm.world : 0;
 }
 
 int64_t cvy_run_step_images(const struct cvy_run *run, int64_t position, int64_t steps)

@@ -135,8 +135,8 @@ bool cvy_run_validates(const struct cvy_train_options *options, int64_t epoch);
 int64_t cvy_run_prof_steps(const struct cvy_run_config *config);
 /* The step of the training after which this run ends, by --steps or --run-steps; 0: an epoch's end ends it. */
 int64_t cvy_run_end_step(const struct cvy_run_config *config);
-/* Images of a rank that no batch of an epoch has, with --last-batch partial; else 0. */
-int64_t cvy_run_last_batch(const struct cvy_run *run, const struct cvy_train_options *options);
+/* Images of a rank in an epoch, with --last-batch partial, where none are left out; else 0. */
+int64_t cvy_run_short_epoch(const struct cvy_run *run, const struct cvy_train_options *options);
 /* Images of the steps of the present epoch up to `position`, of all ranks, from `steps` before it on. */
 int64_t cvy_run_step_images(const struct cvy_run *run, int64_t position, int64_t steps);
 /* Steps of the epoch that the state stands in: those of an epoch, or what the images of one that began with steps of

@@ -63,6 +63,13 @@ if ! sanitized; then
     expect 0 "$convoy" -q train folders --arch resnet50 --image-size 32 --batch-size 4 --epochs 1 --prof 1 --workspace classifier
     expect 0 train --steps 1 --lr 0 --warmup-lr 0 --weight-decay 0 --pretrained-weights classifier/checkpoint.safetensors --workspace grown
     expect 0 "$convoy" train --resume grown --evaluate --workspace seen
+    # The loss of a validation has the weights' penalty in it, whether they are frozen or not.
+    expect 0 train --steps 1 --lr 0 --warmup-lr 0 --pretrained-weights classifier/checkpoint.safetensors --workspace free
+    expect 0 train --steps 1 --lr 0 --warmup-lr 0 --pretrained-weights classifier/checkpoint.safetensors --freeze backbone --workspace frozen
+    checks=$((checks + 1))
+    losses() { awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } END { print $at["val.total_loss"] - $at["val.localization_loss"] - $at["val.classification_loss"] }' "$1/metrics.csv"; }
+    awk -v a="$(losses free)" -v b="$(losses frozen)" 'BEGIN { exit !(a > 0.01 && (a - b) ^ 2 < (1e-4 * a) ^ 2) }' ||
+        fail "the penalty of frozen weights is $(losses frozen), and of others $(losses free)"
     expect 0 "$convoy" train --resume grown --evaluate --workspace seen --dry-run
     expect_text out '^backbone-strides +torchvision +checkpoint$'
     expect 0 "$convoy" convert grown/checkpoint.safetensors grown.pth

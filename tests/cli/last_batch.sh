@@ -39,6 +39,9 @@ wait $process 2>/dev/null
 expect 0 "$convoy" -q train data --resume killed
 expect_same calm/steps.csv killed/steps.csv
 
+# It is the checkpoint's.
+expect_sentence 2 'last-batch' "$convoy" -q train --resume halves --epochs 4 --last-batch drop
+
 # Two ranks, batches of 3: of the five images of each, a step of six images and one of four, as in one process with batches
 # of 6. Statistics over both ranks; the rest is rounding.
 expect 0 train one --batch-size 6 --last-batch partial

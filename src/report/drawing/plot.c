@@ -47,7 +47,7 @@ static void add_panels(struct cvy_text *svg, const double *columns, size_t count
         .height = PANEL_HEIGHT,
         .digits = 4,
         .curves = curves,
-        .curve_count = detection ? 1 : 2, /* no loss of a detector's validation is computed */
+        .curve_count = detection ? 1 : 2, /* a detector's validation has its losses in the records alone */
     };
 
     cvy_chart_write(svg, &chart);

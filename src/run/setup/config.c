@@ -168,7 +168,7 @@ cvy_status cvy_setup_count_steps(struct cvy_run *run)
     if (o->evaluate)
         return CVY_OK;
     run->resolving->steps_per_epoch = batches / run->resolving->accumulate;
-    run->resolving->last_batch = cvy_run_last_batch(run, o);
+    run->resolving->last_batch = cvy_run_short_epoch(run, o) % o->batch_size;
     if (o->prof > 0 && cvy_run_prof_steps(run->config) < run->config->steps_per_epoch) {
         run->resolving->steps_per_epoch = cvy_run_prof_steps(run->config);
         run->resolving->last_batch = 0;

@@ -40,7 +40,7 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
         .snapshot = options->rewinds > 0,
         .statistics = options->precise_bn > 0 && !options->training_only,
         .batch = options->batch_size,
-        .last_batch = cvy_run_last_batch(run, options),
+        .images = options->prof > 0 ? 0 : cvy_run_short_epoch(run, options),
         .evaluation_batch = options->training_only ? 0 : cvy_run_evaluation_batch(options),
         .image_data = image_bytes(run, &loader),
         .share = run->state.device->backend->available ? 0 : run->config->memory_share,

@@ -166,13 +166,13 @@ cvy_status cvy_loop_validate(struct cvy_loop *loop, struct cvy_measures *measure
 {
     struct cvy_run *run = loop->run;
     struct cvy_run_epoch epoch = {.step = 0};
-    const double start = cvy_clock();
+    const double start = cvy_clock(), waited = cvy_loop_wait_seconds(loop);
 
     CVY_TRY(cvy_loop_read_losses(loop, 0));
     run->state.network.store.version++; /* the inference plan folds the new weights */
     CVY_TRY(validate(loop, &epoch, false));
     if (loop->in_epoch && run->config->options.precise_bn > 0) /* which has read the epoch's first images */
-        CVY_TRY(cvy_loop_restart_data(loop));
+        CVY_TRY(cvy_loop_restart_data(loop, waited));
     /* The epoch's times are those of its training. */
     loop->epoch_start += cvy_clock() - start;
     loop->window_start += cvy_clock() - start;

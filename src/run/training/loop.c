@@ -34,10 +34,8 @@ double cvy_loop_wait_seconds(const struct cvy_loop *loop)
     return loop->wait_before + cvy_source_wait_seconds(&loop->run->data.train_source);
 }
 
-cvy_status cvy_loop_restart_data(struct cvy_loop *loop)
+cvy_status cvy_loop_restart_data(struct cvy_loop *loop, double before)
 {
-    const double before = cvy_loop_wait_seconds(loop);
-
     CVY_TRY(cvy_loop_start_data(loop->run));
     loop->wait_before = before;
     return CVY_OK;
@@ -321,7 +319,7 @@ static cvy_status go_back(struct cvy_loop *loop)
     if (!cvy_run_must_rewind(loop->run))
         return CVY_OK;
     CVY_TRY(cvy_run_rewind(loop->run));
-    CVY_TRY(cvy_loop_restart_data(loop));
+    CVY_TRY(cvy_loop_restart_data(loop, cvy_loop_wait_seconds(loop)));
     (void)window_reset(loop);
     return CVY_OK;
 }

@@ -50,8 +50,8 @@ void cvy_loop_finish(struct cvy_loop *loop);
 
 /* The training images from the place on where the state stands. */
 CVY_CHECKED cvy_status cvy_loop_start_data(struct cvy_run *run);
-/* The same in the middle of an epoch, with the waiting so far kept. */
-CVY_CHECKED cvy_status cvy_loop_restart_data(struct cvy_loop *loop);
+/* The same in the middle of an epoch, which has waited for `before` seconds so far. */
+CVY_CHECKED cvy_status cvy_loop_restart_data(struct cvy_loop *loop, double before);
 /* How long the epoch has waited for images. */
 double cvy_loop_wait_seconds(const struct cvy_loop *loop);
 /* The epoch's last step is done and its losses are read: means, validation, records, the checkpoint; the state is that
