@@ -1,10 +1,10 @@
 /* Names of precisions, and which a processor is made for. */
 #include "network/precision.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/autotune.h"
 #include "base/cache.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -86,42 +86,40 @@ const char *cvy_precision_mixed(const cvy_device *device)
     return device->gpu ? "fp16" : "bf16";
 }
 
-enum { MAX_TRIES = 3 };
-
-/* "1950", in thousandths; "1950 busy": measured beside other programs. */
-static bool read_ratio(const char *value, int64_t *thousandths, bool *clean)
+/* "1950", in thousandths; "1950 busy=2": measured so often, each time beside other programs. */
+static bool read_ratio(const char *value, int64_t *thousandths, int64_t *busy)
 {
+    *busy = 0;
     if (!cvy_cache_number(&value, 1000000, thousandths))
         return false;
-    *clean = !*value;
-    return *clean || strcmp(value, " busy") == 0;
+    if (strncmp(value, " busy=", 6) == 0) {
+        value += 6;
+        return cvy_cache_number(&value, CVY_AUTOTUNE_TRIES, busy) && !*value;
+    }
+    return !*value;
 }
 
 static bool is_ratio(const char *value)
 {
-    int64_t thousandths;
-    bool clean;
+    int64_t thousandths, busy;
 
-    return read_ratio(value, &thousandths, &clean);
+    return read_ratio(value, &thousandths, &busy);
 }
 
-/* The highest rates of a few tries, up to the first one that no other program took a core from (*clean). */
+/* *clean: no other program took a core from it. */
 static double measure_gain(cvy_device *device, bool *clean)
 {
-    struct cvy_device_peak best = {0}, peak;
+    const int64_t before = cvy_preemptions();
+    struct cvy_device_peak peak;
 
-    *clean = false;
-    for (int tries = 0; tries < MAX_TRIES && !*clean; tries++) {
-        const int64_t before = cvy_preemptions();
-        if (device->backend->measure_peak(device, CVY_PEAK_FLOPS, &peak) != CVY_OK)
-            return -1;
-        *clean = cvy_preemptions() == before;
-        best.flops_f32 = fmax(best.flops_f32, peak.flops_f32);
-        best.flops_bf16 = fmax(best.flops_bf16, peak.flops_bf16);
-    }
-    return best.flops_f32 > 0 ? best.flops_bf16 / best.flops_f32 : -1;
+    if (device->backend->measure_peak(device, CVY_PEAK_FLOPS, &peak) != CVY_OK || !(peak.flops_f32 > 0))
+        return -1;
+    *clean = cvy_preemptions() == before;
+    return peak.flops_bf16 / peak.flops_f32;
 }
 
+/* By the rule of the kernels' times: what was measured beside other programs is measured again, by the next runs, and
+ * then believed all the same. */
 double cvy_precision_gain(cvy_device *device)
 {
     static const struct cvy_cache_kind kind = {"# convoy processor 1", "rates of the processor", is_ratio};
@@ -129,7 +127,7 @@ double cvy_precision_gain(cvy_device *device)
     struct cvy_text identity = {0};
     char key[64], value[32];
     const char *kept;
-    int64_t thousandths = 0;
+    int64_t thousandths = 0, busy = 0;
     double gain;
     bool clean;
 
@@ -144,11 +142,13 @@ double cvy_precision_gain(cvy_device *device)
     snprintf(key, sizeof key, "bf16 over fp32, %s, %d threads", cvy_cpu_features(), device->threads);
     cvy_cache_load(&cache);
     kept = cvy_cache_find(&cache.table, key);
-    if (kept && read_ratio(kept, &thousandths, &clean) && clean) {
+    if (kept && read_ratio(kept, &thousandths, &busy) && (busy == 0 || busy == CVY_AUTOTUNE_TRIES)) {
         gain = (double)thousandths / 1000;
     } else {
         gain = measure_gain(device, &clean);
-        snprintf(value, sizeof value, "%d%s", (int)(1000 * gain), clean ? "" : " busy");
+        const int used = snprintf(value, sizeof value, "%d", (int)(1000 * gain));
+        if (gain >= 0 && !clean && !cvy_kernels_are_timed_once())
+            snprintf(value + used, sizeof value - (size_t)used, " busy=%d", (int)busy + 1);
         if (gain >= 0 && cvy_cache_add(&cache, key, value) == CVY_OK)
             cvy_cache_save(&cache);
     }

@@ -44,7 +44,15 @@ if "$convoy" info | grep -qE '^CPU .*(avx512_bf16|amx_bf16)'; then
         train_again
         expect_text err "computes $said times as fast in bf16"
     done
-    expect_text cache/processor-*.txt 'threads.[1-9][0-9]{2,4}( busy)?$'
+    # What other programs ran beside is measured by three runs, and then believed.
+    sed -i "s/threads\t.*/threads\t7250 busy=3/" cache/processor-*.txt
+    train_again
+    expect_text err 'computes 7\.2 times as fast in bf16'
+    sed -i "s/threads\t.*/threads\t7250 busy=2/" cache/processor-*.txt
+    train_again
+    checks=$((checks + 1))
+    grep -q 'computes 7\.2 times' err && fail "what was measured beside other programs is not measured again"
+    expect_text cache/processor-*.txt 'threads.[1-9][0-9]{2,4}( busy=[1-3])?$'
     export CONVOY_CACHE_DIR=$shared
     expect 0 "$convoy" train data --arch resnet18 --image-size 32 --batch-size 10 --run-epochs 1 --precision fp32 \
         --workspace asked
