@@ -9,11 +9,6 @@
 
 enum { BUCKET_ELEMENTS = 25 * 1024 * 1024 / 4 };
 
-static bool has_short(const struct cvy_trainer *trainer)
-{
-    return trainer->short_plan.batch > 0;
-}
-
 /* The gradient of the loss is a graph input. */
 static cvy_status open_scaler(struct cvy_trainer *trainer, const struct cvy_optimizer_options *options)
 {
@@ -337,8 +332,7 @@ static cvy_status download_results(struct cvy_trainer *trainer, struct cvy_plan 
 cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch, double learning_rate)
 {
     struct cvy_network *network = trainer->network;
-    struct cvy_plan *plan =
-        has_short(trainer) && batch->count == trainer->short_plan.batch ? &trainer->short_plan : &trainer->plan;
+    struct cvy_plan *plan = batch->count == trainer->short_plan.batch ? &trainer->short_plan : &trainer->plan;
     const struct cvy_host_batch parts = host_batch_of(trainer, batch, plan->batch);
     const struct cvy_rates rates = {(float)learning_rate, (float)average_share(trainer)};
     const struct cvy_plan_pass pass = pass_of(trainer);

@@ -223,7 +223,7 @@ static cvy_status report_validation(struct cvy_run *run, const struct cvy_run_ep
     if (is_of_best(run, epoch))
         log_if_failed(cvy_validation_write(&validation, run->config->paths.best_validation));
     if (run->state.progress.best_epoch >= 0)
-        run->state.diagnosis.best_share = run->state.progress.best_score / 100;
+        run->state.diagnosis.best_share = fmax(run->state.diagnosis.best_share, run->state.progress.best_score / 100);
     status = report_finding(
         &run->state, epoch->public.epoch, 0,
         cvy_diagnose_validation(&run->state.diagnosis, &validation, epoch->step, epoch->public.train_loss, text), text);

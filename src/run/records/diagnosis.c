@@ -160,10 +160,10 @@ enum cvy_finding cvy_diagnose_validation(struct cvy_diagnosis *d, const struct c
     }
     for (int32_t i = 0; i < v->class_count; i++)
         hits += (double)v->class_hits[i];
-    const double best = fmax(hits, d->best_share * images); /* an earlier run's, too, that this one continues */
+    d->best_share = fmax(d->best_share, hits / images);
     /* Three standard deviations of the hits of one who always says the most common class. */
-    d->above_chance = d->above_chance || best > images * chance + 3 * sqrt(images * chance * (1 - chance));
-    if (d->reported[CVY_FINDING_CHANCE] || step < MIN_FLAT || !(loss <= LEARNT * d->guess_loss) || d->above_chance)
+    if (d->reported[CVY_FINDING_CHANCE] || step < MIN_FLAT || !(loss <= LEARNT * d->guess_loss) ||
+        d->best_share * images > images * chance + 3 * sqrt(images * chance * (1 - chance)))
         return CVY_FINDING_NONE;
     snprintf(text, CVY_FINDING_TEXT,
              "the training loss has fallen to %.4g, but the validation accuracy of %.2f %% is what guessing gives: the "

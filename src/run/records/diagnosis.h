@@ -35,8 +35,8 @@ struct cvy_diagnosis {
     int32_t block_count;
     int32_t skipped; /* steps left out at the last reading of the scale */
     int32_t low_readings;
-    double best_share; /* of right answers among all, of the best validation of a run; 0: not known */
-    bool above_chance; /* an earlier validation was: the labels are not shuffled */
+    double best_share; /* of right answers in the best validation so far, an earlier run's too: above chance, labels are
+                        * not shuffled */
     bool scale_read;
 };
 /* counts: how much each of `classes` classes counts in the loss: its training images, times its weight where classes
