@@ -8,34 +8,11 @@ import sys
 import threading
 
 import convoy
+import support
+from support import check, module, raises
 
 data, run = sys.argv[1:3]
 pictures = sorted(glob.glob(os.path.join(data, "val", "*.jpg")))
-checks = 0
-
-
-def check(condition, text):
-    global checks
-    checks += 1
-    if not condition:
-        sys.exit(f"FAILED: {text}")
-
-
-def raises(kind, text, function, *arguments, **options):
-    try:
-        function(*arguments, **options)
-    except kind as failure:
-        check(text in str(failure), f"'{failure}' has no '{text}'")
-        return
-    check(False, f"no {kind.__name__}: {text}")
-
-
-def module(name):
-    try:
-        return __import__(name)
-    except ImportError:
-        print(f"part skipped: no {name} here")
-        return None
 
 
 def alike(one, other):
@@ -153,4 +130,4 @@ with convoy.Detector(weights, threads=1) as network:
     with convoy.Detector(open(weights, "rb").read(), threads=1) as in_memory:
         check(in_memory.detect(pictures[0], 0.0) == objects, "weights from memory find other objects")
     threads(network, objects)
-print(f"{checks} checks passed")
+print(f"{support.checks} checks passed")

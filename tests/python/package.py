@@ -11,34 +11,11 @@ import threading
 
 import convoy
 from convoy import _images, _library
+import support
+from support import check, module, raises
 
 data, run = sys.argv[1:3]
 pictures = sorted(glob.glob(os.path.join(data, "val", "*", "*.jpg")))
-checks = 0
-
-
-def check(condition, text):
-    global checks
-    checks += 1
-    if not condition:
-        sys.exit(f"FAILED: {text}")
-
-
-def raises(kind, text, function, *arguments, **options):
-    try:
-        function(*arguments, **options)
-    except kind as failure:
-        check(text in str(failure), f"'{failure}' has no '{text}'")
-        return failure
-    return check(False, f"no {kind.__name__}: {text}")
-
-
-def module(name):
-    try:
-        return __import__(name)
-    except ImportError:
-        print(f"part skipped: no {name} here")
-        return None
 
 
 def alike(one, other):
@@ -280,4 +257,4 @@ classifier, first = answered(weights)
 threads(classifier, first)
 arrays(classifier)
 classifier.close()
-print(f"{checks} checks passed, convoy {convoy.__version__} with Python {sys.version.split()[0]}")
+print(f"{support.checks} checks passed, convoy {convoy.__version__} with Python {sys.version.split()[0]}")

@@ -20,6 +20,7 @@
 #include "convoy/program/shapes.h"
 #include "options/train_options.h"
 #include "run/records/log.h"
+#include "support_folder.h"
 
 static char folder[] = "/tmp/convoy-train-XXXXXX";
 /* 30 training images in batches of 4: 7 steps an epoch, two images left over. */
@@ -107,17 +108,10 @@ static void resume_options(struct cvy_train_options *options, const char *name)
 static void expect_same(const char *a, const char *b, const char *file)
 {
     char left[256], right[256];
-    void *x = NULL, *y = NULL;
-    size_t m = 0, n = 0;
 
     snprintf(left, sizeof left, "%s/%s%s", folder, a, file);
     snprintf(right, sizeof right, "%s/%s%s", folder, b, file);
-    if (cvy_file_read(left, 1 << 28, &x, &m) != CVY_OK || cvy_file_read(right, 1 << 28, &y, &n) != CVY_OK)
-        fail_msg("%s", cvy_error());
-    if (m != n || memcmp(x, y, m) != 0)
-        fail_msg("%s and %s differ", left, right);
-    cvy_free(x);
-    cvy_free(y);
+    expect_same_bytes(left, right);
 }
 
 static void expect_same_run(const char *a, const char *b)

@@ -58,17 +58,10 @@ static cvy_training *training_of(const char *run, const struct cvy_train_events 
 static void expect_same_file(const char *a, const char *b, const char *file)
 {
     char left[512], right[512];
-    void *x = NULL, *y = NULL;
-    size_t m = 0, n = 0;
 
     snprintf(left, sizeof left, "%s/%s", in_runs(a), file);
     snprintf(right, sizeof right, "%s/%s", in_runs(b), file);
-    if (cvy_file_read(left, 1 << 28, &x, &m) != CVY_OK || cvy_file_read(right, 1 << 28, &y, &n) != CVY_OK)
-        fail_msg("%s", cvy_error());
-    if (m != n || memcmp(x, y, m) != 0)
-        fail_msg("%s and %s differ", left, right);
-    cvy_free(x);
-    cvy_free(y);
+    expect_same_bytes(left, right);
 }
 
 static void expect_same_run(const char *a, const char *b)

@@ -70,6 +70,20 @@ char *read_text(const char *path, size_t *size)
     return data;
 }
 
+void expect_same_bytes(const char *left, const char *right)
+{
+    void *x = NULL, *y = NULL;
+    size_t m = 0, n = 0;
+
+    if (cvy_file_read(left, (size_t)1 << 30, &x, &m) != CVY_OK ||
+        cvy_file_read(right, (size_t)1 << 30, &y, &n) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    if (m != n || memcmp(x, y, m) != 0)
+        fail_msg("%s and %s differ", left, right);
+    cvy_free(x);
+    cvy_free(y);
+}
+
 size_t count_of(const char *text, const char *what)
 {
     size_t count = 0;

@@ -20,6 +20,8 @@ const char *below(const char *name);
 void test_file_write(const char *path, const void *data, size_t size);
 /* The bytes of a file, freed with cvy_free, and a zero after them; their number (or NULL). */
 char *read_text(const char *path, size_t *size);
+/* The test fails where the two files differ. */
+void expect_same_bytes(const char *left, const char *right);
 /* How often it is in the text. */
 size_t count_of(const char *text, const char *what);
 /* Entries of a folder, without . and .. */

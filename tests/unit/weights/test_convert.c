@@ -93,15 +93,7 @@ static void convert(const char *in, const char *out, const char *naming, bool em
 
 static void expect_same_file(const char *a, const char *b)
 {
-    void *left, *right;
-    size_t left_size, right_size;
-
-    assert_int_equal(cvy_file_read(path(a), (size_t)1 << 30, &left, &left_size), CVY_OK);
-    assert_int_equal(cvy_file_read(path(b), (size_t)1 << 30, &right, &right_size), CVY_OK);
-    assert_int_equal(left_size, right_size);
-    assert_true(memcmp(left, right, left_size) == 0);
-    cvy_free(left);
-    cvy_free(right);
+    expect_same_bytes(path(a), path(b));
 }
 
 /* A checkpoint goes through every scheme of both formats that keep all of it, and comes back byte for byte. */
