@@ -88,6 +88,74 @@ CONVOY_EMULATED_CAPTURE_FAILS=1 expect 1 bench "$work/unrecorded" --quick --part
 has unrecorded/gpu-bench.md 'passes are not recorded'
 has unrecorded/gpu-bench.log '^convoy: warning: passes are not recorded'
 
+# compute-sanitizer and ncu: without them, with stand-ins that have something to say, and with errors.
+if ! command -v ncu >/dev/null && ! ls /usr/local/cuda*/bin/ncu /opt/nvidia/nsight-compute/*/ncu >/dev/null 2>&1; then
+    expect 0 tools "$work/no-tools" --quick
+    has no-tools/gpu-tools.md '^| ncu | skipped | 0 | not to be found on PATH'
+fi
+mkdir "$work/nvidia"
+cat >"$work/nvidia/compute-sanitizer" <<'END'
+#!/bin/sh
+echo "$*" >>"$SAID"
+echo "========= COMPUTE-SANITIZER"
+if [ "$2" = "$WRONG" ] && [ "$2" = memcheck ]; then
+    echo "========= Invalid __global__ read of size 4 bytes"
+    echo "=========     at pool_rows(const float *, int)+0x120"
+    echo "=========     by thread (3,0,0) in block (0,0,0)"
+    echo "========= ERROR SUMMARY: 1 error" && exit 9
+elif [ "$2" = "$WRONG" ]; then
+    echo "========= Error: Race reported between Write access at add_tile(float *)+0x70 and Read access at add_tile(float *)+0x90 [12 hazards]"
+    echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)" && exit 9
+elif [ "$WRONG" = nothing ]; then
+    exit 0
+fi
+case $2 in
+memcheck) echo "========= ERROR SUMMARY: 0 errors" ;;
+*) echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" ;;
+esac
+END
+cat >"$work/nvidia/ncu" <<'END'
+#!/bin/sh
+echo "$*" >>"$SAID"
+[ "$WRONG" != counters ] || { echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission" && exit 1; }
+echo "==PROF== Connected to process 7"
+echo '"ID","Process ID","Kernel Name","Grid Size","dram__throughput.avg.pct_of_peak_sustained_elapsed","gpu__time_duration.sum","sm__throughput.avg.pct_of_peak_sustained_elapsed"'
+echo '"","","","","%","ns","%"'
+[ "$WRONG" = table ] || for kernel in 0 1 2 3 4 5 6 7 8 9 10 11; do
+    echo "\"$kernel\",\"7\",\"kernel_$kernel(float *, int)\",\"(1, 1, 1)\",\"61.5\",\"$((kernel * 1500 + 500))\",\"20.25\""
+done
+END
+chmod +x "$work"/nvidia/*
+export SAID="$work/said" WRONG=
+tools() { # CODE: in $work/tools-$WRONG
+    PATH=$work/nvidia:$PATH expect "$1" tools "$work/tools-$WRONG" --quick
+}
+tools 0
+has tools-/gpu-tools.md '^| compute-sanitizer, memcheck | passed |'
+has tools-/gpu-tools.md '^| compute-sanitizer, racecheck | passed | .* 0 hazards displayed'
+has tools-/gpu-tools.md '^| kernel_11(float \*, int) | passed | .* | 17.0 us, 61.5 % of memory.s peak, 20.25 % of '
+has tools-/gpu-tools.json '"complete": true'
+[ "$(grep -c '^| kernel_' "$work/tools-/gpu-tools.md")" = 10 ] || fail 'not the ten longest kernels'
+[ "$(ls "$work/tools-" | grep -vc '^cache$')" -le 8 ] || fail 'more than eight files'
+has said '^--tool memcheck .* --error-exitcode 9 .*/test_kernels --device cuda:0 --every 12$'
+has said '^--tool racecheck .* --every 60$'
+has said '^--metrics gpu__time_duration.sum,.* --csv .* bench train --arch resnet18 .* --iterations 1$'
+WRONG=memcheck tools 1
+has tools-memcheck/gpu-tools.md '^| compute-sanitizer, memcheck | failed | .* read of size 4 bytes at pool_rows('
+has tools-memcheck/gpu-tools.md '^| compute-sanitizer, racecheck | passed |'
+has tools-memcheck/gpu-sanitizer-memcheck.log 'by thread (3,0,0)'
+WRONG=racecheck tools 1
+has tools-racecheck/gpu-tools.md '^| compute-sanitizer, racecheck | failed | .* at add_tile('
+WRONG=nothing tools 1
+has tools-nothing/gpu-tools.md '^| compute-sanitizer, memcheck | failed | .* the tool says nothing'
+WRONG=counters tools 0
+has tools-counters/gpu-tools.md '^| ncu | skipped | .*ERR_NVGPUCTRPERM'
+WRONG=table tools 1
+has tools-table/gpu-tools.md '^| ncu, resnet18, .* | failed | .* no kernel'
+# What the checker does under them, without them.
+CONVOY_KERNELS=first CONVOY_TEST_SOURCE=$source/tests "$CONVOY_BUILD/tests/test_kernels" --device cuda:0 --every 60 \
+    >"$work/out" 2>&1 || fail "one of sixty shapes: $(cat "$work/out")"
+
 expect 0 test "$work/results" --quick
 has results/gpu-test.md '^| resnet18, fp16, batch norms fused, on cuda:0 against fp32 on cpu | passed |'
 # All steps in little, as far as the time reaches; the next call continues with the cache of the last one.

@@ -542,7 +542,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_update_steps), cmocka_unit_test(test_sigmoid_accuracy),
         cmocka_unit_test(test_sigmoid_ends), cmocka_unit_test(test_batch_norm_made_again),
         cmocka_unit_test(test_combine),      cmocka_unit_test(test_focal_accuracy)};
-    const struct CMUnitTest convolutions[] = {cmocka_unit_test(test_odd_shapes)};
+    const struct CMUnitTest odd_shapes[] = {cmocka_unit_test(test_odd_shapes)};
     const struct CMUnitTest layouts[] = {cmocka_unit_test(test_odd_shapes),
                                          cmocka_unit_test(test_batch_norm_made_again)};
     if (argc > 1 && strcmp(argv[1], "--time") == 0)
@@ -551,9 +551,12 @@ int main(int argc, char **argv)
         suite.name = argv[2];
         if (argc > 4 && strcmp(argv[3], "--from") == 0)
             suite.from = atoi(argv[4]);
+        if (argc > 4 && strcmp(argv[3], "--every") == 0)
+            suite.every = atoi(argv[4]);
         setenv("CONVOY_CUDA_STATISTICS", "fused", 1); /* however fast: both rows are to be checked */
         setenv("CONVOY_CUDA_GROUPED", "own", 1);
-        return cmocka_run_group_tests(gpu, suite_open, suite_close);
+        return suite.every > 0 ? cmocka_run_group_tests(odd_shapes, suite_open, suite_close)
+                               : cmocka_run_group_tests(gpu, suite_open, suite_close);
     }
     if (argc > 1 && strcmp(argv[1], "--networks") == 0) {
         suite.all_shapes = true;
@@ -574,7 +577,7 @@ int main(int argc, char **argv)
         setenv("CONVOY_CPU_LAYOUT", "nhwc", 1); /* blocked ones are packed into the same units */
         setenv("CONVOY_CPU_TILES", "model", 1);
         suite.lesser_isa = suite.convolutions = true;
-        return cmocka_run_group_tests(convolutions, suite_open, suite_close);
+        return cmocka_run_group_tests(odd_shapes, suite_open, suite_close);
     }
     if (argc > 2 && strcmp(argv[1], "--layout") == 0) {
         setenv("CONVOY_CPU_LAYOUT", argv[2], 1);

@@ -258,7 +258,7 @@ void kernel_check(struct kernel_case *kernel)
         return;
     }
     suite.cases++;
-    if (suite.cases < suite.from) {
+    if (suite.cases < suite.from || (suite.every > 0 && suite.cases % suite.every != 0)) {
         kernel_case_release(kernel);
         return;
     }
