@@ -222,6 +222,10 @@ END
 chmod +x "$work/wrong/convoy"
 CONVOY_RIGHT=$CONVOY_BUILD/convoy CONVOY_BUILD=$work/wrong expect 1 test "$work/wrong-results" --quick --device cpu
 has wrong-results/gpu-test.md '^| fp32 on cpu against fp32 on cpu | failed |'
-has wrong-results/gpu-test.md '^| bf16 on cpu against fp32 on cpu | passed |'
-has wrong-results/gpu-test.md '^| bf16 twice on cpu | failed |'
+if grep -q 'precision bf16 needs a CPU with AVX-512' "$work/wrong-results/gpu-test.md"; then
+    echo "this CPU has no bf16: its rows are not looked at"
+else
+    has wrong-results/gpu-test.md '^| bf16 on cpu against fp32 on cpu | passed |'
+    has wrong-results/gpu-test.md '^| bf16 twice on cpu | failed |'
+fi
 has wrong-results/gpu-test.md '^| saved on cpu, resumed on cpu (fp32) | failed |'
