@@ -101,7 +101,7 @@ if ${unprivileged[@]+"${unprivileged[@]}"} test -x "$convoy" -a -r "$weights" 2>
     expect_text out 'locked/z.jpg,1,'
     expect_text err '^convoy: .*locked/closed.*Permission denied'
 else
-    skip_part_without_rights "no way to give up root's rights"
+    skip_part_unavoidable "no way to give up root's rights"
 fi
 chmod 755 locked/closed
 

@@ -8,15 +8,17 @@ RANDOM=${CONVOY_TEST_SEED:-$$}
 echo "CONVOY_TEST_SEED=${CONVOY_TEST_SEED:-$$}"
 make_shapes data $per_class 1
 
+without_bf16 && precision=fp32 || precision=bf16
+
 train() {
-    exec "$convoy" -q train ../data --arch resnet18 --image-size 48 --eval-resize 48 --train-crop-size 32 --amp \
+    exec "$convoy" -q train ../data --arch resnet18 --image-size 48 --eval-resize 48 --train-crop-size 32 --precision $precision \
         --batch-size 5 --optimizer-batch-size 10 --epochs 3 --warmup 1 --lr-per-256 0.5 --lr-schedule cosine --lr-unit step \
         --mixup 0.2 --label-smoothing 0.1 --class-weights balanced --sampler balanced --use-ema 0.99 --best-of ema \
         --augmentation autoaugment --workers 2 --threads 1 --workspace run --log-every-step run/steps.csv "$@"
 }
 
 mkdir calm stopped
-expect 0 bash -c "$(declare -f train); convoy=$convoy; cd calm; train"
+expect 0 bash -c "$(declare -f train); convoy=$convoy; precision=$precision; cd calm; train"
 steps=$(($(wc -l <calm/run/steps.csv) - 1))
 at=$((RANDOM % (steps - 2) + 1))
 cd stopped || exit 1

@@ -103,7 +103,7 @@ done
 
 # ---- ranks that seem to be on two hosts: they meet at an address, not on the loopback ----
 if ! unshare -u true 2>/dev/null; then
-    skip_part_without_rights 'hosts cannot be renamed'
+    skip_part_unavoidable 'hosts cannot be renamed'
 elif [ -e "$modules/libconvoy_mpi_mpich.so" ] && command -v mpirun.mpich >/dev/null; then
     [ -n "$(hostname -I)" ] || export MASTER_ADDR=127.0.0.1
     expect 0 mpirun.mpich -n 2 unshare -u sh -c 'hostname "host$PMI_RANK.invalid"; exec "$0" "$@"' "$convoy" train data \

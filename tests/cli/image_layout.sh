@@ -15,9 +15,13 @@ done
 expect 0 "$convoy" "${plan[@]}" --device ref --runs 0
 checks=$((checks + 1))
 grep -q '^plan images' out && fail "ref has no layouts to choose from"
+if without_bf16; then
+    skip_part_unavoidable "a CPU without AVX-512"
+    finish
+fi
 expect 0 "$convoy" "${plan[@]}" --precision bf16 --runs 0
 if ! grep -qE 'on cpu .*avx512_bf16' out || grep -q amx_bf16 out; then
-    skip_part_without_rights "this processor has no question: $(grep '^plan images' out)"
+    skip_part_unavoidable "this processor has no question: $(grep '^plan images' out)"
     finish
 fi
 

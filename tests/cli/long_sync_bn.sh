@@ -3,7 +3,7 @@
 # and a detector for twenty steps.
 . "$(dirname "$0")/support_common.sh"
 . "$(dirname "$0")/support_sync_bn.sh"
-if sanitized; then skip_part_without_rights "the reference backend takes an hour with sanitizers"; finish; fi
+if sanitized; then skip_part_unavoidable "the reference backend takes an hour with sanitizers"; finish; fi
 "$convoy" -q dataset shapes data --train-per-class 8 --val-per-class 1 --image-size 72 || fail "no data"
 small="data --arch resnet18 --image-size 64 --last-bn-0-init --lr 0.05 --epochs 2 --device ref --precision fp64 --sync-bn"
 share one 1 8 $small

@@ -81,7 +81,7 @@ inference_of() { # the estimate of inference, as `info` tells it
 }
 export OMP_NUM_THREADS=$cores
 for precision in fp32 bf16; do
-    [ $precision = fp32 ] || "$convoy" info resnet18 --precision bf16 >/dev/null 2>&1 || continue # a CPU without AVX-512
+    [ $precision = fp32 ] || ! without_bf16 || continue
     close "$convoy" train data --arch resnet18 --image-size 64 --batch-size 32 --precision $precision --epochs 1 --prof 2 \
         --workspace small-$precision
     close "$convoy" train data --arch resnet50 --image-size 224 --batch-size 8 --precision $precision --epochs 1 --prof 2 \

@@ -31,9 +31,13 @@ skip_part() { # a tool is missing; the rest is tested, and the script ends as a 
     [ -z "${CONVOY_CI:-}" ] || fail "in CI nothing that can be installed is missing"
 }
 
-skip_part_without_rights() { # the same where nothing can be installed against it
+skip_part_unavoidable() { # the same where nothing can be installed against it
     echo "skipped in part: $*"
     parts_skipped=$((parts_skipped + 1))
+}
+
+without_bf16() { # oneDNN computes in bf16 with AVX-512 only
+    ! "$convoy" info | grep -qE '^CPU .*(avx512|amx)'
 }
 
 fail() {

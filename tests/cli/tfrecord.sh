@@ -88,7 +88,7 @@ if ! sanitized; then
     expect_text err 'weights .* data-backend tensorflow'
 fi
 sanitized || expect 0 tensorflow_train theirs --device check:cpu --mixup 0.2 --epochs 1 --prof 1 --workspace checked
-sanitized || expect 0 tensorflow_train theirs --precision bf16 --epochs 1 --prof 1 --workspace narrow
+sanitized || without_bf16 || expect 0 tensorflow_train theirs --precision bf16 --epochs 1 --prof 1 --workspace narrow
 expect 2 tensorflow_train theirs --device ref --precision fp64 --epochs 1 --workspace none
 expect_text err 'fp64 is not possible with .*--data-backend tensorflow'
 expect 2 tensorflow_train theirs --augmentation autoaugment --epochs 1 --workspace none
