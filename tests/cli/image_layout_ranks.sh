@@ -7,8 +7,8 @@ unset CONVOY_COMM
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$work
 "$convoy" info resnet18 --plan --image-size 64 --precision bf16 --runs 0 >plan 2>/dev/null
 grep -q 'on cpu .*avx512_bf16' plan || {
-    skip_part_unavoidable "this processor has no question: $(grep '^plan images' plan)"
-    finish
+    echo "skipped: this processor has no question: $(grep '^plan images' plan)"
+    exit 77
 }
 make_shapes data 2 1
 

@@ -69,8 +69,21 @@ expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 4 
 expect_text err 'the learning rate is too high; try a tenth of --lr'
 expect_text high/experiment_raport.json '"step": \[[01], [0-9]+\], "data": \{"diagnosis.learning_rate": "the loss has risen'
 expect_text high/report.html 'the learning rate is too high'
-expect_text err 'of the 100 validation images are taken for "'
-expect_text high/report.html 'has collapsed to one class'
+
+# A network that says the same of every image: the bias of one class is far above all others, and nothing moves.
+expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 10 --epochs 1 --prof 1 --workspace begun
+python3 - begun/checkpoint.safetensors biased.safetensors <<'END' || fail "no biased weights"
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+size, = struct.unpack("<Q", data[:8])
+at = 8 + size + json.loads(data[8:8 + size])["fc.bias"]["data_offsets"][0]
+data[at:at + 4] = struct.pack("<f", 30)
+open(sys.argv[2], "wb").write(data)
+END
+expect 0 "$convoy" -q train data --pretrained-weights biased.safetensors --arch resnet18 --image-size 32 --batch-size 4 --epochs 3 \
+    --lr 1e-9 --rewinds 0 --workers 2 --workspace biased --no-checkpoints
+expect_text err '100 of the 100 validation images are taken for "'
+expect_text biased/report.html 'has collapsed to one class'
 
 # Labels that mean nothing, and a rate at which nothing is learnt by heart either: the loss stays that of guessing.
 mkdir -p noise/train
