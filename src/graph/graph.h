@@ -210,7 +210,7 @@ struct cvy_op_info {
 void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, cvy_val loss, cvy_val seed);
 
 /* ---- rewrites (rewrite.c, rewrite_quantize.c, rewrite_fuse.c, rewrite_recompute.c, rewrite_statistics.c,
- * rewrite_patterns.c); each keeps the results' meaning and leaves a valid order ---- */
+ * rewrite_patterns.c, rewrite_norms.c); each keeps the results' meaning and leaves a valid order ---- */
 /* The forward pass of training or inference, before anything is fused: what convolutions and linear layers multiply
  * passes a quantizer, and so do the values that are added, averaged and scaled by channels: a network in which every
  * tensor has 8 bits. One quantizer for each value, however often it is read. It is called "<scope>.input_quantizer"
@@ -262,6 +262,23 @@ void cvy_prologue_fuse(struct cvy_graph *graph, const struct cvy_conv_pattern *p
 int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data);
 /* `data` masks its result and makes the sums of it, the gradients of gamma and beta; `norm_bwd` reads x and dy once. */
 void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);
+/* `norm_bwd`, a BATCH_NORM_BWD that reads y for its mask alone: the BATCH_NORM says beside y what of it passes the
+ * activation, and the gradient reads that. Whether it was so; what made y again is then dead. */
+bool cvy_norm_keep_sign(struct cvy_graph *graph, int32_t norm_bwd);
+/* The residual of `norm`, a BATCH_NORM, is what another one without activation makes for it alone: that one gives its
+ * statistics only, and `norm` makes the residual on its way. Whether it was so. */
+bool cvy_norm_take_residual(struct cvy_graph *graph, int32_t norm);
+/* The gradient of such a residual, which `norm_bwd` gives and the other BATCH_NORM_BWD alone reads, is handed on at
+ * once. Only with the sign of y. Whether it was so; the other node is then detached, and goes with the dead ones. */
+bool cvy_norm_take_residual_gradient(struct cvy_graph *graph, int32_t norm_bwd);
+/* What `pool`, a MAX_POOL, alone reads is made by a batch norm with ReLU: that one gives its statistics only, and the
+ * pool makes its input on the way. Whether it was so. */
+bool cvy_pool_take_norm(struct cvy_graph *graph, int32_t pool);
+/* What `pool_bwd`, a MAX_POOL_BWD, gives is read by the BATCH_NORM_BWD of such a batch norm alone, whose results it
+ * then gives. Whether it was so; the other node is detached, and goes with the dead ones. */
+bool cvy_pool_take_norm_gradient(struct cvy_graph *graph, int32_t pool_bwd);
+/* What `pool_bwd` alone reads is a sum, which it then makes itself; as above. */
+bool cvy_pool_take_sum(struct cvy_graph *graph, int32_t pool_bwd);
 /* f64: every f32 value becomes f64, named results too. bf16 or f16: the values become 16 bits wide but for those that
  * `ops` holds at f32 (statistics, parameters of batch norms, weight gradients, the classifier and the loss). Inputs,
  * parameters, gradients and running statistics stay f32 after casts. */

@@ -15,7 +15,8 @@ enum cvy_op {
     CVY_OP_COUNT
 };
 
-#define CVY_MAX_INPUTS  10
+#define CVY_MAX_INPUTS  14
+#define CVY_MAX_TERMS   10 /* inputs of an L2_LOSS */
 #define CVY_MAX_OUTPUTS 6
 #define CVY_MAX_MAPS    5
 

@@ -184,23 +184,26 @@ static bool activates(const struct cvy_node *node)
     return node->attr.batch_norm.activation != CVY_ACTIVATION_NONE;
 }
 
-/* Mean 1, variance 3 where they are not given, scale and shift 2 for each element; residual and ReLU one each. None
- * where others make y. */
+/* Mean 1, variance 3 where they are not given, scale and shift 2 for each element, where others make y they do;
+ * residual and ReLU one each, the residual's scale and shift 2. */
 double cvy_batch_norm_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
     const bool given = node->inputs > 6 && node->in[6] != CVY_NONE;
-    int each = (given ? 2 : 6) + (node->in[5] != CVY_NONE) + activates(node);
+    const bool paired = node->inputs > 8 && node->in[8] != CVY_NONE;
+    const int apply = 2 + (node->in[5] != CVY_NONE) + activates(node) + (paired ? 2 : 0);
 
-    return node->out[0] == CVY_NONE ? 0 : each * cvy_rule_elements(graph, node->out[0]);
+    return ((given ? 0 : 4) + (node->out[0] == CVY_NONE ? 0 : apply)) * cvy_rule_elements(graph, node->in[0]);
 }
 
 /* sum(dy) 1, sum(dy * (x - mean)) 3, dx = a * dy + b * (x - mean) + c 5 for each element; the mask one, the sum of two
- * dy one. Where the sums are given, dx alone. */
+ * dy one. Where the sums are given, dx alone. The residual's batch norm as much again as one without a mask. */
 double cvy_batch_norm_bwd_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
     bool two = node->inputs > 7 && node->in[7] != CVY_NONE, given = node->inputs > 8 && node->in[8] != CVY_NONE;
 
-    return (given ? 5 : 9 + activates(node) + two) * cvy_rule_elements(graph, node->in[0]);
+    const bool paired = node->inputs > 10 && node->in[10] != CVY_NONE;
+
+    return (given ? 5 : 9 + activates(node) + two + (paired ? 9 : 0)) * cvy_rule_elements(graph, node->in[0]);
 }
 
 /* Scale and shift; residual and ReLU one each. */

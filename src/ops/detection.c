@@ -234,7 +234,7 @@ double cvy_smooth_l1_loss_bwd_flops(const struct cvy_graph *graph, const struct 
 cvy_val cvy_l2_loss(struct cvy_graph *graph, const cvy_val *weights, int32_t count, float factor)
 {
     const union cvy_attr attr = {.l2_loss = {factor}};
-    cvy_val in[CVY_MAX_INPUTS] = {CVY_NONE};
+    cvy_val in[CVY_MAX_TERMS] = {CVY_NONE};
     int32_t inputs = 1;
 
     if (graph->status == CVY_OK && count < 1)
@@ -245,7 +245,7 @@ cvy_val cvy_l2_loss(struct cvy_graph *graph, const cvy_val *weights, int32_t cou
         if (!cvy_rule_float(graph, "l2 loss", "weights", weights[i], graph->values[weights[i]].shape.rank))
             return CVY_NONE;
         in[inputs++] = weights[i];
-        if (inputs == CVY_MAX_INPUTS || i + 1 == count) {
+        if (inputs == CVY_MAX_TERMS || i + 1 == count) {
             in[0] =
                 cvy_rule_node(graph, CVY_OP_L2_LOSS, &attr, inputs, in, cvy_shape0(), graph->values[weights[i]].dtype);
             inputs = 1;

@@ -39,15 +39,22 @@ void cvy_max_pool_gradient(struct cvy_graph *graph, const struct cvy_node *node,
                                         node->in[0]);
 }
 
-/* One comparison for each element of each window. */
+/* One comparison for each element of each window; scale and shift 2 and ReLU 1 of a batch norm before it. */
 double cvy_max_pool_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    return (double)node->attr.pool.kernel[0] * node->attr.pool.kernel[1] * cvy_rule_elements(graph, node->out[0]);
+    const double norm = node->inputs > 1 ? 3 * cvy_rule_elements(graph, node->in[0]) : 0;
+
+    return (double)node->attr.pool.kernel[0] * node->attr.pool.kernel[1] * cvy_rule_elements(graph, node->out[0]) +
+           norm;
 }
 
+/* One for each element of dy, one more of a sum; the batch norm before it as in cvy_batch_norm_bwd_flops. */
 double cvy_max_pool_bwd_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    return cvy_rule_elements(graph, node->in[0]);
+    const bool two = node->inputs > 2 && node->in[2] != CVY_NONE;
+    const double norm = node->inputs > 3 ? 10 * cvy_rule_elements(graph, node->in[3]) : 0;
+
+    return (two ? 2 : 1) * cvy_rule_elements(graph, node->in[0]) + norm;
 }
 
 cvy_val cvy_global_avg_pool(struct cvy_graph *graph, cvy_val x)

@@ -7,7 +7,8 @@
  * Training in 16 bits is planned a second time with statistics in the convolutions' own kernels, which must be found
  * for all of them: in f16 for resnet18 and resnet50, whose shapes are those of the deeper networks too; with "all" for
  * every network, and in bf16; under sanitizers for none. In f16 the batch norms before them are to be taken in
- * too, forward and backward. 77: cuDNN is not installed. */
+ * too, forward and backward; and a pass of resnet50 must not take more launches and bytes than were aimed at. 77: cuDNN
+ * is not installed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +143,26 @@ static void inspect_norm(const char *network, const struct cvy_plan_step *step)
     failures++;
 }
 
+/* What was aimed at for 256 images in f16. */
+enum { MOST_LAUNCHES = 330 };
+static const double most_bytes = 75e9;
+
+static void inspect_totals(const char *network, const struct precision *precision, const struct cvy_plan *plan)
+{
+    struct cvy_plan_totals totals;
+
+    if (strcmp(network, "resnet50") != 0 || precision->dtype != CVY_F16)
+        return;
+    cvy_plan_sum(plan, &totals);
+    printf("%s %s, everything fused: %" PRId64 " launches, %.2f GB; %.2f GB of memory\n", network, precision->name,
+           totals.launches, (double)totals.bytes * 1e-9, (double)cvy_plan_bytes(plan) * 1e-9);
+    if (totals.launches <= MOST_LAUNCHES && (double)totals.bytes <= most_bytes)
+        return;
+    fprintf(stderr, "%s %s: a pass takes more than %d launches and %.0f GB\n", network, precision->name, MOST_LAUNCHES,
+            most_bytes * 1e-9);
+    failures++;
+}
+
 static void plan_network(cvy_device *device, const struct cvy_architecture *architecture,
                          const struct precision *precision, enum cvy_model_mode mode, int64_t batch, bool fused)
 {
@@ -167,6 +188,8 @@ static void plan_network(cvy_device *device, const struct cvy_architecture *arch
             inspect(architecture->name, precision, &plan.steps[i]);
         keep(precision, fused, &plan.steps[i]);
     }
+    if (fused)
+        inspect_totals(architecture->name, precision, &plan);
     plans++;
     cvy_plan_close(&plan);
 }

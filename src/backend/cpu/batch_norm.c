@@ -29,6 +29,8 @@ static struct batch_norm state_of(const struct cvy_op_desc *desc)
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
                           uint32_t image_inputs, uint32_t image_outputs)
 {
+    if (cvy_tensor_present(&desc->out[5]) || cvy_tensor_present(&desc->in[10]))
+        return cvy_fail(CVY_UNAVAILABLE, "batch norms with their neighbours are for other devices");
     CVY_TRY(cpu_expect_images(desc, image_inputs, image_outputs, 0, 0));
     if (desc->in[0].shape.rank != 2 && desc->in[0].shape.rank != 4)
         return cvy_fail(CVY_UNAVAILABLE, "batch norm takes 2 or 4 dimensions, not %d", (int)desc->in[0].shape.rank);

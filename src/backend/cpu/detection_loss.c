@@ -247,7 +247,7 @@ cvy_status cpu_smooth_l1_loss_bwd_run(cvy_device *device, const struct cvy_kerne
 
 struct l2 {
     int32_t inputs;
-    int64_t count[CVY_MAX_INPUTS];
+    int64_t count[CVY_MAX_TERMS];
     float factor;
 };
 

@@ -45,6 +45,8 @@ static cvy_status max_pool_state(const struct cvy_op_desc *desc, const struct cv
 
 cvy_status cpu_max_pool_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
+    if (cvy_tensor_present(&desc->in[1]))
+        return cvy_fail(CVY_UNAVAILABLE, "pools with the batch norm before them are for other devices");
     CVY_TRY(cpu_expect_images(desc, 1U, 1U, 0, 1U << 1));
     cpu_agree(cpu_of(device), desc, 1U, ~0U);
     return max_pool_state(desc, &desc->in[0].shape, &desc->out[0].shape, &desc->out[0].layout, plan);
@@ -69,6 +71,8 @@ cvy_status cpu_max_pool_run(cvy_device *device, const struct cvy_kernel_plan *pl
 
 cvy_status cpu_max_pool_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
+    if (cvy_tensor_present(&desc->in[2]) || cvy_tensor_present(&desc->in[3]))
+        return cvy_fail(CVY_UNAVAILABLE, "pools with the batch norm before them are for other devices");
     CVY_TRY(cpu_expect_images(desc, 1U, 1U, 1U << 1, 0));
     cpu_agree(cpu_of(device), desc, ~0U, ~0U);
     return max_pool_state(desc, &desc->out[0].shape, &desc->in[0].shape, &desc->out[0].layout, plan);

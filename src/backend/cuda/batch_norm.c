@@ -1,4 +1,6 @@
 /* Rows of batch norm. Images of rows = N * H * W pixels, channels last; (N,C) is an image of N pixels. */
+#include <stdio.h>
+
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/kernels/kernels.h"
 
@@ -9,6 +11,7 @@ struct batch_norm {
     enum cvy_activation activation;
     bool sums;    /* the given statistics are sums */
     bool numbers; /* scale and shift are wanted behind rstd */
+    bool sign;    /* backward: what passes the activation is there in bits, instead of y */
 };
 
 static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, uint32_t image_inputs,
@@ -36,8 +39,9 @@ static int64_t bytes_of(cvy_device *device, const struct cvy_tensor *tensor)
     return cvy_tensor_present(tensor) ? (int64_t)gpu_tensor_bytes(device, tensor) : 0;
 }
 
-/* The scratch memory of sums over the rows, and whether there are counters for all tiles of channels. */
-static cvy_status prepare_sums(struct cvy_kernel_plan *plan)
+/* The scratch memory of sums over the rows, of this many batch norms, and whether there are counters for all tiles of
+ * channels. */
+static cvy_status prepare_sums(struct cvy_kernel_plan *plan, int norms)
 {
     const struct batch_norm *state = plan->state;
     int64_t tiles, floats;
@@ -45,7 +49,7 @@ static cvy_status prepare_sums(struct cvy_kernel_plan *plan)
     gpu_batch_norm_shape(state->rows, state->channels, &tiles, &floats);
     if (tiles > GPU_TICKETS)
         return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too many", (long long)state->channels);
-    plan->scratch_bytes = (size_t)floats * sizeof(float);
+    plan->scratch_bytes = (size_t)norms * (size_t)floats * sizeof(float);
     return CVY_OK;
 }
 
@@ -71,10 +75,22 @@ static void take_forms(const cvy_device *device, bool sums, struct cvy_op_desc *
     state->sums = sums;
     if (sums)
         desc->in[6].layout = desc->in[7].layout = gpu_form_layout(GPU_FORM_SUMS, CVY_F32);
-    state->numbers =
-        gpu_may_form(device, desc) && !cvy_tensor_present(&desc->out[0]) && cvy_dtype_size(state->dtype) == 2;
+    state->numbers = gpu_may_form(device, desc) && !cvy_tensor_present(&desc->out[0]) &&
+                     cvy_tensor_present(&desc->in[6]) && cvy_dtype_size(state->dtype) == 2;
     if (state->numbers)
         desc->out[2].layout = gpu_form_layout(GPU_FORM_NUMBERS, state->dtype);
+    if (cvy_tensor_present(&desc->out[5]))
+        desc->out[5].layout = gpu_form_layout(GPU_FORM_SIGN, CVY_U8);
+}
+
+/* What else the kernels do, for `info --plan`. */
+static void describe(const struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    const bool pair = cvy_tensor_present(&desc->in[desc->op == CVY_OP_BATCH_NORM ? 8 : 10]);
+    const bool sign = gpu_form_of(desc->op == CVY_OP_BATCH_NORM ? &desc->out[5] : &desc->in[6]) == GPU_FORM_SIGN;
+
+    snprintf(plan->implementation, sizeof plan->implementation, "%s%s%s", pair ? "with the residual's" : "",
+             pair && sign ? ", " : "", sign ? "mask in bits" : "");
 }
 
 cvy_status gpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -84,17 +100,21 @@ cvy_status gpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, 
     plan->in_place[0] = cvy_tensor_present(&desc->out[0]) ? 0 : -1;
     plan->in_place[3] = 3;
     plan->in_place[4] = 4;
-    if (!cvy_tensor_present(&desc->out[0]) && !cvy_tensor_present(&desc->in[6]))
-        return cvy_fail(CVY_UNAVAILABLE, "neither is y wanted nor are the statistics given");
-    CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5, 1U << 0));
+    if (cvy_tensor_present(&desc->out[5]) && (!gpu_may_form(device, desc) || !cvy_tensor_present(&desc->out[0])))
+        return cvy_fail(CVY_UNAVAILABLE, "what passes the activation is kept beside y, and in bits alone");
+    CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5, 1U << 0 | 1U << 5));
     take_forms(device, sums, desc, plan);
-    if (!cvy_tensor_present(&desc->out[0])) /* then x is not read */
-        plan->extra_bytes = -bytes_of(device, &desc->in[0]);
-    if (cvy_tensor_present(&desc->in[6]))
+    describe(desc, plan);
+    if (cvy_tensor_present(&desc->in[6])) {
+        if (!cvy_tensor_present(&desc->out[0])) /* then x is not read */
+            plan->extra_bytes = -bytes_of(device, &desc->in[0]);
         return CVY_OK;
-    plan->extra_launches = 1;
-    plan->extra_bytes = bytes_of(device, &desc->in[0]);
-    return prepare_sums(plan);
+    }
+    if (cvy_tensor_present(&desc->out[0])) {
+        plan->extra_launches = 1;
+        plan->extra_bytes = bytes_of(device, &desc->in[0]);
+    }
+    return prepare_sums(plan, 1);
 }
 
 cvy_status gpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
@@ -111,11 +131,16 @@ cvy_status gpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
     call.running_mean = in[3];
     call.running_var = in[4];
     call.residual = in[5];
+    call.residual_gamma = in[8];
+    call.residual_beta = in[9];
+    call.residual_mean = in[10];
+    call.residual_rstd = in[11];
+    call.sign = out[5];
     call.mean = out[1];
     call.rstd = out[2];
     call.new_mean = out[3];
     call.new_var = out[4];
-    if (!out[0])
+    if (!out[0] && in[6])
         gpu_batch_norm_numbers(gpu_of(device)->stream, &call, in[6], in[7]);
     else if (in[6])
         gpu_batch_norm_given(gpu_of(device)->stream, &call, in[6], in[7]);
@@ -151,8 +176,8 @@ static void count_second(cvy_device *device, const struct cvy_op_desc *desc, str
     if (!cvy_tensor_present(&desc->out[0]) || cvy_tensor_present(&desc->in[8]))
         return;
     plan->extra_launches = 1;
-    plan->extra_bytes = bytes_of(device, &desc->in[0]);
-    if (cvy_tensor_present(&desc->out[3]))
+    plan->extra_bytes = bytes_of(device, &desc->in[0]) + bytes_of(device, &desc->in[10]);
+    if (cvy_tensor_present(&desc->out[3]) && !cvy_tensor_present(&desc->in[10]))
         plan->extra_bytes += bytes_of(device, &desc->out[3]);
     else
         for (int i = 5; i < 8; i++)
@@ -161,11 +186,17 @@ static void count_second(cvy_device *device, const struct cvy_op_desc *desc, str
 
 cvy_status gpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
+    const bool pair = cvy_tensor_present(&desc->in[10]);
+
     plan->in_place[0] = 0;
     plan->in_place[3] = 5;
-    CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5 | 1U << 6 | 1U << 7, 1U << 0 | 1U << 3));
+    if (pair && gpu_form_of(&desc->in[6]) != GPU_FORM_SIGN)
+        return cvy_fail(CVY_UNAVAILABLE, "two batch norms at once take what passes their sum in bits alone");
+    CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5 | 1U << 6 | 1U << 7 | 1U << 10, 1U << 0 | 1U << 3));
+    ((struct batch_norm *)plan->state)->sign = gpu_form_of(&desc->in[6]) == GPU_FORM_SIGN;
+    describe(desc, plan);
     count_second(device, desc, plan);
-    return prepare_sums(plan);
+    return prepare_sums(plan, pair ? 2 : 1);
 }
 
 cvy_status gpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
@@ -178,20 +209,35 @@ cvy_status gpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
                                             .x = in[0],
                                             .dy = in[5],
                                             .more = in[7],
-                                            .y = in[6],
+                                            .y = state->sign ? NULL : in[6],
+                                            .sign = state->sign ? in[6] : NULL,
                                             .gamma = in[1],
                                             .beta = in[2],
                                             .mean = in[3],
                                             .rstd = in[4],
                                             .dx = out[0],
-                                            .dresidual = out[3],
+                                            .dresidual = in[10] ? NULL : out[3],
                                             .dgamma = out[1],
                                             .dbeta = out[2],
                                             .given_dgamma = in[8],
                                             .given_dbeta = in[9],
                                             .activation = state->activation};
 
-    gpu_batch_norm_bwd(gpu_of(device)->stream, &call, scratch, gpu_of(device)->tickets);
+    const struct gpu_batch_norm_bwd residual = {.dtype = state->dtype,
+                                                .rows = state->rows,
+                                                .channels = state->channels,
+                                                .x = in[10],
+                                                .gamma = in[11],
+                                                .mean = in[12],
+                                                .rstd = in[13],
+                                                .dx = out[3],
+                                                .dgamma = out[4],
+                                                .dbeta = out[5]};
+
+    if (in[10])
+        gpu_batch_norm_pair_bwd(gpu_of(device)->stream, &call, &residual, scratch, gpu_of(device)->tickets);
+    else
+        gpu_batch_norm_bwd(gpu_of(device)->stream, &call, scratch, gpu_of(device)->tickets);
     return gpu_queued(gpu_of(device));
 }
 

@@ -92,7 +92,7 @@ static inline struct cvy_layout gpu_plain(void)
 int64_t gpu_stored_channels(const struct cvy_tensor *tensor);
 size_t gpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor);
 /* Gives every present tensor of rank 4 among those of the masks its image layout, all others the plain one; an input in
- * the form NUMBERS keeps it, for it begins as the plain one does. */
+ * the form NUMBERS keeps it, for it begins as the plain one does, and one in the form SIGN. */
 void gpu_lay_out(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
 /* The same, but few channels are not padded either. */
 void gpu_lay_out_dense(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
@@ -106,7 +106,9 @@ enum gpu_form {
     /* A mean and a variance as the sums of elements and of their squares. Only a batch norm reads them. */
     GPU_FORM_SUMS,
     /* rstd, and after it what the batch norm does to x as x * scale + shift, in the type of x. */
-    GPU_FORM_NUMBERS
+    GPU_FORM_NUMBERS,
+    /* Ones and zeros, of images: bits, as gpu_sign_bytes has them. Only a batch norm's gradient reads them. */
+    GPU_FORM_SIGN
 };
 /* `dtype`: f16 or bf16, of what is not f32. */
 struct cvy_layout gpu_form_layout(enum gpu_form form, enum cvy_dtype dtype);

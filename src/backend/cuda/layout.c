@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/cuda/gpu.h"
+#include "backend/cuda/kernels/kernels.h"
 
 struct cvy_layout gpu_image_layout(enum cvy_dtype dtype, int64_t channels)
 {
@@ -31,6 +32,7 @@ struct cvy_layout gpu_form_layout(enum gpu_form form, enum cvy_dtype dtype)
         [GPU_FORM_NARROW] = {{GPU_FORM_NARROW, CVY_F16}, {GPU_FORM_NARROW, CVY_BF16}},
         [GPU_FORM_SUMS] = {{GPU_FORM_SUMS, CVY_F32}, {GPU_FORM_SUMS, CVY_F32}},
         [GPU_FORM_NUMBERS] = {{GPU_FORM_NUMBERS, CVY_F16}, {GPU_FORM_NUMBERS, CVY_BF16}},
+        [GPU_FORM_SIGN] = {{GPU_FORM_SIGN, CVY_U8}, {GPU_FORM_SIGN, CVY_U8}},
     };
 
     return (struct cvy_layout){CVY_LAYOUT_OPAQUE, &details[form][dtype == CVY_BF16], sizeof(struct form_detail)};
@@ -84,6 +86,8 @@ static size_t form_bytes(cvy_device *device, const struct cvy_tensor *tensor)
     bytes = gpu_tensor_bytes(device, &plain);
     if (gpu_form_of(tensor) == GPU_FORM_NARROW)
         return gpu_tensor_bytes(device, &known);
+    if (gpu_form_of(tensor) == GPU_FORM_SIGN && bytes)
+        return (size_t)gpu_sign_bytes(cvy_shape_elements(&tensor->shape) / tensor->shape.dim[1], tensor->shape.dim[1]);
     if (gpu_form_of(tensor) == GPU_FORM_NUMBERS && bytes)
         return aligned(tensor->shape.dim[0], sizeof(float)) + 2 * aligned(tensor->shape.dim[0], sizeof(uint16_t));
     return bytes;
@@ -111,7 +115,7 @@ void gpu_lay_out(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs)
 {
     for (int i = 0; i < desc->inputs; i++) {
         struct cvy_tensor *t = &desc->in[i];
-        if (gpu_form_of(t) == GPU_FORM_NUMBERS)
+        if (gpu_form_of(t) == GPU_FORM_NUMBERS || gpu_form_of(t) == GPU_FORM_SIGN)
             continue;
         t->layout = (inputs >> i & 1) && t->shape.rank == 4 ? gpu_image_layout(t->dtype, t->shape.dim[1]) : gpu_plain();
     }

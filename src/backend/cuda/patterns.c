@@ -202,6 +202,25 @@ static cvy_status rewrite_backward(struct gpu_device *device, struct cvy_graph *
     return CVY_OK;
 }
 
+/* Where no kernel of the libraries is asked for, and the same bits come of less that is read and written: nothing has
+ * to be timed. */
+static void rewrite_norms(struct cvy_graph *graph)
+{
+    bool changed = false;
+
+    for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++)
+        changed |= cvy_norm_keep_sign(graph, n);
+    for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
+        changed |= cvy_norm_take_residual(graph, n);
+        changed |= cvy_norm_take_residual_gradient(graph, n);
+        changed |= cvy_pool_take_norm(graph, n);
+        changed |= cvy_pool_take_norm_gradient(graph, n);
+        changed |= cvy_pool_take_sum(graph, n);
+    }
+    if (changed)
+        cvy_rewrite_remove_dead(graph);
+}
+
 cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch)
 {
     struct gpu_device *gpu = gpu_of(device);
@@ -218,5 +237,7 @@ cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batc
         CVY_TRY(rewrite_forward(gpu, graph, batch, n));
         CVY_TRY(rewrite_backward(gpu, graph, batch, n));
     }
+    if (!device->checked)
+        rewrite_norms(graph);
     return CVY_OK;
 }

@@ -1,4 +1,6 @@
 /* Rows of pooling. */
+#include <stdio.h>
+
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/kernels/kernels.h"
 
@@ -10,8 +12,9 @@ static bool windows_hit(int64_t extent, int64_t windows, int32_t kernel, int32_t
     return pad < kernel && (windows - 1) * stride - pad < extent;
 }
 
+/* `images`: the inputs that have the type of x and y. */
 static cvy_status max_pool_prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, const struct cvy_tensor *x,
-                                   const struct cvy_tensor *y)
+                                   const struct cvy_tensor *y, uint32_t images)
 {
     const struct cvy_pool_attr *attr = &desc->attr.pool;
     struct gpu_pool pool = {.n = x->shape.dim[0],
@@ -34,7 +37,7 @@ static cvy_status max_pool_prepare(struct cvy_op_desc *desc, struct cvy_kernel_p
         !windows_hit(pool.w, pool.q, attr->kernel[1], attr->stride[1], attr->pad[2]))
         return cvy_fail(CVY_UNAVAILABLE, "some windows lie in the padding alone");
     /* All but the index, which is the other output or input. */
-    CVY_TRY(gpu_expect(desc, 1, 1, forward ? 0 : 2, forward ? 2 : 0, &pool.dtype));
+    CVY_TRY(gpu_expect(desc, images, 1, forward ? 0 : 2, forward ? 2 : 0, &pool.dtype));
     gpu_lay_out_dense(desc, ~0U, ~0U);
     return gpu_state(plan, &pool, sizeof pool);
 }
@@ -42,28 +45,73 @@ static cvy_status max_pool_prepare(struct cvy_op_desc *desc, struct cvy_kernel_p
 cvy_status gpu_max_pool_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     (void)device;
-    return max_pool_prepare(desc, plan, &desc->in[0], &desc->out[0]);
+    if (cvy_tensor_present(&desc->in[1]))
+        snprintf(plan->implementation, sizeof plan->implementation, "with the batch norm");
+    return max_pool_prepare(desc, plan, &desc->in[0], &desc->out[0], 1U << 0);
 }
 
 cvy_status gpu_max_pool_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                             void *scratch)
 {
+    struct gpu_pool pool = *(const struct gpu_pool *)plan->state;
+
     (void)scratch;
-    gpu_max_pool(gpu_of(device)->stream, plan->state, in[0], out[0], out[1]);
+    pool.gamma = in[1];
+    pool.beta = in[2];
+    pool.mean = in[3];
+    pool.rstd = in[4];
+    gpu_max_pool(gpu_of(device)->stream, &pool, in[0], out[0], out[1]);
     return gpu_queued(gpu_of(device));
+}
+
+/* With the batch norm before it: two kernels that read the same, the first of which sums. */
+static cvy_status prepare_norm(cvy_device *device, const struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    const struct gpu_pool *pool = plan->state;
+    int64_t tiles, floats;
+
+    gpu_batch_norm_shape(pool->n * pool->h * pool->w, pool->c, &tiles, &floats);
+    if (tiles > GPU_TICKETS)
+        return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too many", (long long)pool->c);
+    snprintf(plan->implementation, sizeof plan->implementation, "with the batch norm");
+    plan->scratch_bytes = (size_t)floats * sizeof(float);
+    plan->in_place[0] = 3;
+    plan->extra_launches = 1;
+    for (int i = 0; i < 4; i++) {
+        if (cvy_tensor_present(&desc->in[i]))
+            plan->extra_bytes += (int64_t)gpu_tensor_bytes(device, &desc->in[i]);
+    }
+    return CVY_OK;
 }
 
 cvy_status gpu_max_pool_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    (void)device;
-    return max_pool_prepare(desc, plan, &desc->out[0], &desc->in[0]);
+    CVY_TRY(max_pool_prepare(desc, plan, &desc->out[0], &desc->in[0], 1U << 0 | 1U << 2 | 1U << 3));
+    return cvy_tensor_present(&desc->in[3]) ? prepare_norm(device, desc, plan) : CVY_OK;
 }
 
 cvy_status gpu_max_pool_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                 void *const *out, void *scratch)
 {
-    (void)scratch;
-    gpu_max_pool_bwd(gpu_of(device)->stream, plan->state, in[0], in[1], out[0]);
+    struct gpu_pool pool = *(const struct gpu_pool *)plan->state;
+    const struct gpu_batch_norm_bwd norm = {.dtype = pool.dtype,
+                                            .rows = pool.n * pool.h * pool.w,
+                                            .channels = pool.c,
+                                            .x = in[3],
+                                            .gamma = in[4],
+                                            .beta = in[5],
+                                            .mean = in[6],
+                                            .rstd = in[7],
+                                            .dx = out[0],
+                                            .dgamma = out[1],
+                                            .dbeta = out[2],
+                                            .activation = CVY_ACTIVATION_RELU};
+
+    pool.more = in[2];
+    if (in[3])
+        gpu_norm_pool_bwd(gpu_of(device)->stream, &pool, in[0], in[1], &norm, scratch, gpu_of(device)->tickets);
+    else
+        gpu_max_pool_bwd(gpu_of(device)->stream, &pool, in[0], in[1], out[0]);
     return gpu_queued(gpu_of(device));
 }
 

@@ -204,11 +204,13 @@ static bool norm_fits(const struct cvy_op_desc *desc)
         return false;
     if (desc->op == CVY_OP_BATCH_NORM_BWD)
         return same_shape(&in[5], &in[0]) && absent_or_same(&in[6], &in[0]) && absent_or_same(&in[7], &in[0]) &&
-               vectors_fit(in + 8, 2, channels) && vectors_fit(out + 1, 2, channels) && absent_or_same(&out[3], &in[0]);
+               vectors_fit(in + 8, 2, channels) && absent_or_same(&in[10], &in[0]) &&
+               vectors_fit(in + 11, 3, channels) && vectors_fit(out + 1, 2, channels) &&
+               absent_or_same(&out[3], &in[0]) && vectors_fit(out + 4, 2, channels);
     if (desc->op == CVY_OP_BATCH_NORM &&
-        (!vectors_fit(in + 6, 2, channels) || cvy_tensor_present(&in[6]) != cvy_tensor_present(&in[7])))
+        (!vectors_fit(in + 6, 6, channels) || cvy_tensor_present(&in[6]) != cvy_tensor_present(&in[7])))
         return false;
-    return absent_or_same(&in[5], &in[0]) && vectors_fit(out + 1, CVY_MAX_OUTPUTS - 1, channels);
+    return absent_or_same(&in[5], &in[0]) && vectors_fit(out + 1, 4, channels) && absent_or_same(&out[5], &in[0]);
 }
 
 /* (N, A) of predictions (N, A, K). */
@@ -308,9 +310,12 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
         return in[0].shape.rank >= 2 && vectors_fit(in + 1, 7, in[0].shape.dim[1]) && absent_or_vector(&in[8], 3) &&
                vectors_fit(out, 3, in[0].shape.dim[1]);
     case CVY_OP_MAX_POOL:
-        return pool_fits(&desc->attr.pool, &in[0], &out[0]) && absent_or_same(&out[1], &out[0]);
+        return pool_fits(&desc->attr.pool, &in[0], &out[0]) && absent_or_same(&out[1], &out[0]) &&
+               vectors_fit(in + 1, 4, in[0].shape.dim[1]);
     case CVY_OP_MAX_POOL_BWD:
-        return pool_fits(&desc->attr.pool, &out[0], &in[0]) && same_shape(&in[0], &in[1]);
+        return pool_fits(&desc->attr.pool, &out[0], &in[0]) && same_shape(&in[0], &in[1]) &&
+               absent_or_same(&in[2], &in[0]) && absent_or_same(&in[3], &out[0]) &&
+               vectors_fit(in + 4, 4, out[0].shape.dim[1]) && vectors_fit(out + 1, 2, out[0].shape.dim[1]);
     case CVY_OP_GLOBAL_AVG_POOL:
         return in[0].shape.rank == 4 && out[0].shape.rank == 2 && in[0].shape.dim[0] == out[0].shape.dim[0] &&
                in[0].shape.dim[1] == out[0].shape.dim[1];
@@ -394,8 +399,11 @@ static int64_t scratch_elements(const struct cvy_op_desc *desc)
     case CVY_OP_CONV2D_BWD_WEIGHTS:
         return cvy_tensor_present(&desc->in[2]) ? in[0] * in[2] * in[3] : 0;
     case CVY_OP_CONV2D_BWD_DATA:
-    case CVY_OP_MAX_POOL_BWD:
         return out[2] * out[3];
+    case CVY_OP_MAX_POOL:
+        return cvy_tensor_present(&desc->in[1]) ? in[2] * in[3] : 0;
+    case CVY_OP_MAX_POOL_BWD: /* then two numbers for each channel of the batch norm before it */
+        return out[2] * out[3] > 2 * out[1] ? out[2] * out[3] : 2 * out[1];
     case CVY_OP_LINEAR_BWD_DATA:
         return out[1];
     case CVY_OP_LINEAR_BWD_WEIGHTS:

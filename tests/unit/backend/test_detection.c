@@ -373,7 +373,7 @@ static void squares_of_many_weights(void **state)
     loss = cvy_l2_loss(&g, weights, 16, 0.5F);
     cvy_graph_result(&g, CVY_RESULT_NAMED, "loss", -1, loss);
     assert_int_equal(cvy_graph_status(&g), CVY_OK);
-    assert_int_equal(count_nodes(&g, CVY_OP_L2_LOSS), (16 + CVY_MAX_INPUTS - 2) / (CVY_MAX_INPUTS - 1));
+    assert_int_equal(count_nodes(&g, CVY_OP_L2_LOSS), (16 + CVY_MAX_TERMS - 2) / (CVY_MAX_TERMS - 1));
     executor_open(&executor, *state, &g, 1);
     for (int i = 0; i < 16; i++) {
         double numbers[32];

@@ -245,7 +245,7 @@ void check_detection(const struct detection_shape *s)
     check_focal(s, count, DATA_SPECIAL, false);
     check_smooth_l1(s, count, DATA_FLOATS);
     check_smooth_l1(s, count, DATA_SPECIAL);
-    for (int weights = 1; weights <= CVY_MAX_INPUTS - 1; weights += 3)
+    for (int weights = 1; weights <= CVY_MAX_TERMS - 1; weights += 3)
         check_l2(s, weights);
     for (int scene = 0; scene < SCENE_COUNT; scene++)
         for (int i = 0; i < 2; i++)

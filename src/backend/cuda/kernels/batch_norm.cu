@@ -13,6 +13,7 @@
  * shape alone and are added in order, so the results are the same on every GPU and in every run. */
 #include "backend/cuda/kernels/channels.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/window.h"
 
 struct forward_args {
     struct gpu_spread spread;
@@ -29,6 +30,7 @@ struct apply_args {
     struct gpu_spread spread;
     const void *x, *residual;
     void *y;
+    uint8_t *sign; /* may be NULL */
     const float *mean, *gamma, *beta; /* mean, beta: NULL is 0 */
     const float *rstd, *var;          /* one of them */
     /* Where mean and var are the batch's as a convolution gives them: what is written; else NULL. */
@@ -36,16 +38,19 @@ struct apply_args {
     const float *running_mean, *running_var;
     bool sums;           /* mean and var are the sums that they are made of */
     void *scale, *shift; /* of kernel numbers; may be NULL */
+    struct gpu_known_norm other; /* of kernel apply_pair: the residual's */
     float eps, momentum;
     enum cvy_dtype dtype; /* of those */
     enum cvy_activation activation;
 };
 
-enum mask { MASK_NONE, MASK_OUTPUT, MASK_RECOMPUTED };
+/* Where the mask of a gradient comes from: nowhere, y, x, or the bits that were kept of y. */
+enum mask { MASK_NONE, MASK_OUTPUT, MASK_RECOMPUTED, MASK_SIGN };
 
 struct backward_args {
     struct gpu_spread spread;
     const void *x, *dy, *more, *y; /* more, y: may be NULL */
+    const uint8_t *sign;
     const float *gamma, *beta, *mean, *rstd;
     void *dx, *dresidual;
     float *dgamma, *dbeta;                   /* may be NULL */
@@ -56,13 +61,6 @@ struct backward_args {
     enum mask mask;
     enum cvy_activation activation;
 };
-
-/* The one place that says what batch norm does to an element: BATCH_NORM_APPLY and the masks of the backward pass agree
- * with the forward pass to the last bit. */
-GPU_BODY float normalized(float x, float mean, float scale, float beta)
-{
-    return fmaf(x - mean, scale, beta);
-}
 
 /* From the sums, in f32, of a channel and of its squares: what cancels here is lost (doc/cuda.md). */
 GPU_BODY void moments_of(float sum, float squares, int64_t rows, float *mean, float *variance)
@@ -149,15 +147,9 @@ struct channel_numbers {
 GPU_BODY void backward_numbers(const struct backward_args *a, int32_t channel, int32_t width,
                                struct channel_numbers *numbers)
 {
-    float gamma[8];
+    const struct gpu_known_norm norm = {a->gamma, a->beta, a->mean, a->rstd};
 
-    gpu_get_channels(a->gamma, channel, width, gamma);
-    gpu_get_channels(a->rstd, channel, width, numbers->scale);
-    gpu_get_channels(a->mean, channel, width, numbers->mean);
-    gpu_get_channels(a->beta, channel, width, numbers->beta);
-    GPU_UNROLL
-    for (int32_t i = 0; i < width; i++)
-        numbers->scale[i] *= gamma[i];
+    gpu_known_numbers(&norm, channel, width, numbers->mean, numbers->scale, numbers->beta);
 }
 
 /* dbeta / m and rstd dgamma / m of a thread's channels. */
@@ -297,6 +289,26 @@ GPU_BODY void backward_finish(const struct backward_args *a, int32_t width)
 
 #define KERNELS "backend/cuda/kernels/batch_norm.inc"
 #include "backend/cuda/kernels/widths.inc"
+#undef KERNELS
+
+/* Two batch norms whose outputs are added: both have the same spread, and the masked gradient of one, rounded, is
+ * that of the other. Of `one` all but given_dgamma and given_dbeta, with MASK_SIGN; of `two` x, the numbers, dx and what
+ * becomes of the sums. */
+struct pair_args {
+    struct backward_args one, two;
+};
+#define KERNELS "backend/cuda/kernels/batch_norm_pair.inc"
+#include "backend/cuda/kernels/widths.inc"
+
+/* A batch norm with ReLU before a max pool: its gradient comes through the pool's windows. Of `norm` all but dy, more
+ * and dresidual, with MASK_RECOMPUTED. */
+struct pooled_args {
+    struct backward_args norm;
+    struct gpu_window pool;
+};
+#undef KERNELS
+#define KERNELS "backend/cuda/kernels/batch_norm_pool.inc"
+#include "backend/cuda/kernels/widths.inc"
 
 /* ---- launches ---- */
 
@@ -319,14 +331,27 @@ static struct apply_args apply_args_of(const struct gpu_batch_norm *what, const 
     args.x = what->x;
     args.residual = what->residual;
     args.y = what->y;
+    args.sign = what->sign;
     args.mean = mean;
     args.gamma = what->gamma;
     args.beta = beta;
     args.rstd = rstd;
     args.var = var;
+    args.other.gamma = what->residual_gamma;
+    args.other.beta = what->residual_beta;
+    args.other.mean = what->residual_mean;
+    args.other.rstd = what->residual_rstd;
     args.eps = what->eps;
     args.activation = what->activation;
     return args;
+}
+
+static void launch_apply(void *stream, enum cvy_dtype dtype, const struct apply_args *args)
+{
+    if (args->other.rstd)
+        GPU_LAUNCH_SPREAD(apply_pair, dtype, stream, 1, args->spread, *args);
+    else
+        GPU_LAUNCH_SPREAD(apply, dtype, stream, 1, args->spread, *args);
 }
 
 static void apply(void *stream, const struct gpu_batch_norm *what, const float *mean, const float *beta,
@@ -334,7 +359,7 @@ static void apply(void *stream, const struct gpu_batch_norm *what, const float *
 {
     const struct apply_args args = apply_args_of(what, mean, beta, rstd, var);
 
-    GPU_LAUNCH_SPREAD(apply, what->dtype, stream, 1, args.spread, args);
+    launch_apply(stream, what->dtype, &args);
 }
 
 GPU_EXTERN void gpu_batch_norm(void *stream, const struct gpu_batch_norm *what, float *scratch, uint32_t *tickets)
@@ -355,7 +380,8 @@ GPU_EXTERN void gpu_batch_norm(void *stream, const struct gpu_batch_norm *what, 
     args.eps = what->eps;
     args.momentum = what->momentum;
     GPU_LAUNCH_SPREAD(forward_sums, what->dtype, stream, 1, args.spread, args);
-    apply(stream, what, args.mean, what->beta, args.rstd, 0);
+    if (what->y)
+        apply(stream, what, args.mean, what->beta, args.rstd, 0);
 }
 
 static struct apply_args given_args_of(const struct gpu_batch_norm *what, const float *mean, const float *variance)
@@ -381,7 +407,7 @@ GPU_EXTERN void gpu_batch_norm_given(void *stream, const struct gpu_batch_norm *
 {
     const struct apply_args args = given_args_of(what, mean, variance);
 
-    GPU_LAUNCH_SPREAD(apply, what->dtype, stream, 1, args.spread, args);
+    launch_apply(stream, what->dtype, &args);
 }
 
 GPU_EXTERN void gpu_statistics(void *stream, enum cvy_dtype dtype, const void *x, int64_t rows, int64_t channels,
@@ -485,8 +511,8 @@ GPU_EXTERN void gpu_batch_norm_inference_bwd(void *stream, const struct gpu_batc
     apply(stream, what, 0, 0, 0, what->running_var);
 }
 
-GPU_EXTERN void gpu_batch_norm_bwd(void *stream, const struct gpu_batch_norm_bwd *what, float *scratch,
-                                   uint32_t *tickets)
+/* `scratch`: what gpu_batch_norm_shape says. */
+static struct backward_args backward_args_of(const struct gpu_batch_norm_bwd *what, float *scratch, uint32_t *tickets)
 {
     struct backward_args args;
 
@@ -496,6 +522,7 @@ GPU_EXTERN void gpu_batch_norm_bwd(void *stream, const struct gpu_batch_norm_bwd
     args.dy = what->dy;
     args.more = what->more;
     args.y = what->y;
+    args.sign = what->sign;
     args.gamma = what->gamma;
     args.beta = what->beta;
     args.mean = what->mean;
@@ -509,9 +536,20 @@ GPU_EXTERN void gpu_batch_norm_bwd(void *stream, const struct gpu_batch_norm_bwd
     args.partial = scratch + 2 * what->channels;
     args.tickets = tickets;
     args.activation = what->activation;
-    args.mask = what->activation == CVY_ACTIVATION_NONE ? MASK_NONE : what->y ? MASK_OUTPUT : MASK_RECOMPUTED;
+    args.mask = what->activation == CVY_ACTIVATION_NONE ? MASK_NONE
+                : what->sign                            ? MASK_SIGN
+                : what->y                               ? MASK_OUTPUT
+                                                        : MASK_RECOMPUTED;
     args.given_dgamma = what->given_dgamma;
     args.given_dbeta = what->given_dbeta;
+    return args;
+}
+
+GPU_EXTERN void gpu_batch_norm_bwd(void *stream, const struct gpu_batch_norm_bwd *what, float *scratch,
+                                   uint32_t *tickets)
+{
+    struct backward_args args = backward_args_of(what, scratch, tickets);
+
     if (what->given_dgamma)
         args.mask = MASK_NONE;
     else
@@ -525,4 +563,32 @@ GPU_EXTERN void gpu_batch_norm_bwd(void *stream, const struct gpu_batch_norm_bwd
         args.mask = MASK_NONE;
     }
     GPU_LAUNCH_SPREAD(backward_apply, what->dtype, stream, 1, args.spread, args);
+}
+
+GPU_EXTERN void gpu_batch_norm_pair_bwd(void *stream, const struct gpu_batch_norm_bwd *what,
+                                        const struct gpu_batch_norm_bwd *residual, float *scratch, uint32_t *tickets)
+{
+    struct pair_args args;
+    int64_t tiles, floats;
+
+    gpu_batch_norm_shape(what->rows, what->channels, &tiles, &floats);
+    args.one = backward_args_of(what, scratch, tickets);
+    args.two = backward_args_of(residual, scratch + floats, tickets);
+    GPU_LAUNCH_SPREAD(pair_sums, what->dtype, stream, 1, args.one.spread, args);
+    args.one.spread = args.two.spread = gpu_spread_map(1, what->rows, what->channels);
+    GPU_LAUNCH_SPREAD(pair_apply, what->dtype, stream, 1, args.one.spread, args);
+}
+
+GPU_EXTERN void gpu_norm_pool_bwd(void *stream, const struct gpu_pool *pool, const void *dy, const uint8_t *index,
+                                  const struct gpu_batch_norm_bwd *norm, float *scratch, uint32_t *tickets)
+{
+    struct pooled_args args;
+
+    args.norm = backward_args_of(norm, scratch, tickets);
+    args.pool = gpu_window_of(pool);
+    args.pool.x = dy;
+    args.pool.index = (uint8_t *)(uintptr_t)index; /* which is only read */
+    GPU_LAUNCH_SPREAD(pooled_sums, norm->dtype, stream, 1, args.norm.spread, args);
+    args.norm.spread = gpu_spread_map(1, norm->rows, norm->channels);
+    GPU_LAUNCH_SPREAD(pooled_apply, norm->dtype, stream, 1, args.norm.spread, args);
 }

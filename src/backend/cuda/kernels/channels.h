@@ -302,6 +302,32 @@ GPU_BODY void gpu_get_channels(const float *from, int32_t channel, int32_t width
         v[i] = from[channel + i];
 }
 
+/* A batch norm whose statistics are known. */
+struct gpu_known_norm {
+    const float *gamma, *beta, *mean, *rstd;
+};
+
+/* The one place that says what batch norm does to an element: all that normalise, and the masks of the backward pass,
+ * agree to the last bit. */
+GPU_BODY float gpu_normalized(float x, float mean, float scale, float beta)
+{
+    return fmaf(x - mean, scale, beta);
+}
+
+GPU_BODY void gpu_known_numbers(const struct gpu_known_norm *norm, int32_t channel, int32_t width, float *mean,
+                                float *scale, float *beta)
+{
+    float gamma[8];
+
+    gpu_get_channels(norm->gamma, channel, width, gamma);
+    gpu_get_channels(norm->rstd, channel, width, scale);
+    gpu_get_channels(norm->mean, channel, width, mean);
+    gpu_get_channels(norm->beta, channel, width, beta);
+    GPU_UNROLL
+    for (int32_t i = 0; i < width; i++)
+        scale[i] *= gamma[i];
+}
+
 /* Adds up the lines of a block: room[i][thread] of the threads of line 0 become the sums of their columns. All threads
  * come here, whether or not they have anything. */
 GPU_BODY void gpu_block_column_sums(const struct gpu_spread *spread, float (*shared_sums)[SPREAD_THREADS],

@@ -138,8 +138,8 @@ void gpu_smooth_l1_loss(void *stream, const struct gpu_predictions *what, float 
 void gpu_smooth_l1_loss_bwd(void *stream, const struct gpu_predictions *what);
 struct gpu_l2_loss {
     const float *term; /* may be NULL */
-    const float *weight[CVY_MAX_INPUTS];
-    int64_t count[CVY_MAX_INPUTS];
+    const float *weight[CVY_MAX_TERMS];
+    int64_t count[CVY_MAX_TERMS];
     int32_t weights;
     float factor;
 };
@@ -175,6 +175,9 @@ struct gpu_batch_norm {
     int64_t rows, channels;
     const void *x, *residual; /* residual: may be NULL */
     void *y;                  /* may be x */
+    /* The residual's batch norm, which is done on the way; NULL: the residual is added as it is. */
+    const float *residual_gamma, *residual_beta, *residual_mean, *residual_rstd;
+    uint8_t *sign; /* gpu_sign_bytes: what of y passes the activation; NULL: not wanted */
     const float *gamma, *beta, *running_mean, *running_var;
     float *mean, *rstd;        /* of the batch */
     float *new_mean, *new_var; /* may be NULL, or the running ones */
@@ -187,15 +190,23 @@ struct gpu_batch_norm_bwd {
     enum cvy_dtype dtype; /* of x, dy, more, y, dx, dresidual */
     int64_t rows, channels;
     const void *x, *dy, *more, *y; /* more: a second gradient, or NULL; y: NULL where the mask is recomputed from x */
+    const uint8_t *sign;           /* instead of y: what gpu_batch_norm made; NULL: it was not asked */
     const float *gamma, *beta, *mean, *rstd;
     void *dx, *dresidual; /* may be NULL; dx may be x, dresidual may be dy */
     float *dgamma, *dbeta;
     const float *given_dgamma, *given_dbeta; /* NULL, or the sums are there and dy is masked: dx alone is made */
     enum cvy_activation activation;
 };
+/* What passes an activation: a bit for each element, eight channels to a byte; where 8 do not divide the channels, a
+ * byte for each. */
+static inline int64_t gpu_sign_bytes(int64_t rows, int64_t channels)
+{
+    return channels % 8 == 0 ? rows * (channels / 8) : rows * channels;
+}
 /* The counters and the scratch memory that gpu_batch_norm and gpu_batch_norm_bwd need. */
 void gpu_batch_norm_shape(int64_t rows, int64_t channels, int64_t *tiles, int64_t *scratch_floats);
-/* y, mean, rstd and the new running statistics. `tickets`: a zero for each tile, zero again afterwards. */
+/* y (unless NULL), mean, rstd and the new running statistics. `tickets`: a zero for each tile, zero again afterwards.
+ */
 void gpu_batch_norm(void *stream, const struct gpu_batch_norm *what, float *scratch, uint32_t *tickets);
 /* The same where a convolution has made the statistics of x: mean and biased variance. */
 void gpu_batch_norm_given(void *stream, const struct gpu_batch_norm *what, const float *mean, const float *variance);
@@ -215,6 +226,11 @@ void gpu_batch_norm_inference(void *stream, const struct gpu_batch_norm *what); 
 /* y = x gamma / sqrt(running_var + eps) */
 void gpu_batch_norm_inference_bwd(void *stream, const struct gpu_batch_norm *what);
 void gpu_batch_norm_bwd(void *stream, const struct gpu_batch_norm_bwd *what, float *scratch, uint32_t *tickets);
+/* The same of two batch norms whose outputs were added: `what` has the sign of the sum, `residual` has x, gamma, mean,
+ * rstd, dx, dgamma and dbeta of the other. No dresidual; dx of either may be x of either, dy or more, in its place.
+ * Twice the scratch memory. */
+void gpu_batch_norm_pair_bwd(void *stream, const struct gpu_batch_norm_bwd *what,
+                             const struct gpu_batch_norm_bwd *residual, float *scratch, uint32_t *tickets);
 struct gpu_fold {
     const float *w, *gamma, *beta, *mean, *var, *bias; /* w (filters, weights); bias: may be NULL */
     float *new_w, *new_bias;                           /* new_w may be w */
@@ -248,10 +264,17 @@ struct gpu_pool {
     enum cvy_dtype dtype;
     int64_t n, c, h, w, p, q; /* x (n,c,h,w), y (n,c,p,q) */
     int32_t kernel[2], stride[2], pad[2];
+    /* The batch norm before it, whose input x is: relu of what that makes of x is pooled; NULL: x itself. */
+    const float *gamma, *beta, *mean, *rstd;
+    const void *more; /* backward: a second gradient of y, or NULL */
 };
 /* index: may be NULL */
 void gpu_max_pool(void *stream, const struct gpu_pool *pool, const void *x, void *y, uint8_t *index);
 void gpu_max_pool_bwd(void *stream, const struct gpu_pool *pool, const void *dy, const uint8_t *index, void *dx);
+/* The same and the backward pass of the batch norm with ReLU before the pool (batch_norm.cu), whose x, gamma, beta,
+ * mean, rstd, dx, dgamma and dbeta are in `norm`; dx may be x. Scratch and tickets as gpu_batch_norm_bwd's. */
+void gpu_norm_pool_bwd(void *stream, const struct gpu_pool *pool, const void *dy, const uint8_t *index,
+                       const struct gpu_batch_norm_bwd *norm, float *scratch, uint32_t *tickets);
 /* sums (images, channels) = sum over the rows of each image of x, or of x dy where dy is given; then over `divisor`. */
 void gpu_image_sums(void *stream, enum cvy_dtype dtype, const void *x, const void *dy, float *sums, int64_t images,
                     int64_t rows, int64_t channels, float divisor);

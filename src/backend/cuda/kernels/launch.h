@@ -171,6 +171,22 @@ GPU_BODY bool gpu_passes(float y, enum cvy_activation activation)
     return activation == CVY_ACTIVATION_NONE || (y > 0 && (activation != CVY_ACTIVATION_RELU6 || y < 6));
 }
 
+/* What is left of a number that goes to memory in a type. */
+GPU_BODY float gpu_round_f32(float value)
+{
+    return value;
+}
+
+GPU_BODY float gpu_round_f16(float value)
+{
+    return gpu_from_f16(gpu_to_f16(value));
+}
+
+GPU_BODY float gpu_round_bf16(float value)
+{
+    return gpu_from_bf16(gpu_to_bf16(value));
+}
+
 /* 16 bytes at a time, from addresses that are multiples of 16. */
 struct gpu_words {
     uint32_t word[4];

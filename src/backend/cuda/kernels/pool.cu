@@ -1,14 +1,7 @@
 /* Pooling: maxima over windows, sums and means over whole images. */
 #include "backend/cuda/kernels/channels.h"
 #include "backend/cuda/kernels/kernels.h"
-
-struct pool_args {
-    const void *x; /* backward: dy */
-    void *y;       /* backward: dx */
-    uint8_t *index;
-    int64_t n, c, h, w, p, q;
-    int32_t kernel[2], stride[2], pad[2];
-};
+#include "backend/cuda/kernels/window.h"
 
 struct sums_args {
     struct gpu_spread spread;
@@ -30,7 +23,7 @@ struct pixel {
     int32_t row, column, channel;
 };
 
-GPU_BODY struct pixel pixel_of(const struct pool_args *a, int32_t width, int32_t height, int32_t lanes)
+GPU_BODY struct pixel pixel_of(const struct gpu_window *a, int32_t width, int32_t height, int32_t lanes)
 {
     const int64_t i = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
     struct pixel pixel;
@@ -50,14 +43,6 @@ GPU_BODY bool wins(float value, float maximum)
     return value > maximum || (value != value && maximum == maximum);
 }
 
-/* The first output whose window reaches pixel `at` of dimension d. */
-GPU_BODY int32_t first_window(int32_t at, const struct pool_args *a, int d)
-{
-    const int32_t after = at + a->pad[d] - a->kernel[d]; /* of the last window that ends before `at` */
-
-    return after < 0 ? 0 : after / a->stride[d] + 1;
-}
-
 /* 8 bytes at addresses that are multiples of 8, or one anywhere. */
 GPU_BODY void put_bytes(uint8_t *to, const int32_t *values, int32_t width)
 {
@@ -73,41 +58,8 @@ GPU_BODY void put_bytes(uint8_t *to, const int32_t *values, int32_t width)
     gpu_store_pair(to, half[0], half[1]);
 }
 
-GPU_BODY void get_bytes(const uint8_t *from, int32_t *values, int32_t width)
-{
-    uint32_t half[2];
-
-    if (width == 1) {
-        values[0] = *from;
-        return;
-    }
-    gpu_load_pair(from, half);
-    GPU_UNROLL
-    for (int i = 0; i < 8; i++)
-        values[i] = (int32_t)(half[i / 4] >> 8 * (i % 4) & 255);
-}
-
 #define KERNELS "backend/cuda/kernels/pool.inc"
 #include "backend/cuda/kernels/widths.inc"
-
-static struct pool_args args_of(const struct gpu_pool *pool)
-{
-    struct pool_args args;
-
-    memset(&args, 0, sizeof args);
-    args.n = pool->n;
-    args.c = pool->c;
-    args.h = pool->h;
-    args.w = pool->w;
-    args.p = pool->p;
-    args.q = pool->q;
-    for (int d = 0; d < 2; d++) {
-        args.kernel[d] = pool->kernel[d];
-        args.stride[d] = pool->stride[d];
-        args.pad[d] = pool->pad[d];
-    }
-    return args;
-}
 
 /* Blocks for an image of this many pixels in all. */
 static int64_t blocks_for(const struct gpu_pool *pool, int64_t pixels)
@@ -117,19 +69,23 @@ static int64_t blocks_for(const struct gpu_pool *pool, int64_t pixels)
 
 GPU_EXTERN void gpu_max_pool(void *stream, const struct gpu_pool *pool, const void *x, void *y, uint8_t *index)
 {
-    struct pool_args args = args_of(pool);
+    struct gpu_window args = gpu_window_of(pool);
 
     args.x = x;
     args.y = y;
     args.index = index;
-    GPU_LAUNCH_WIDTH(max_pool, pool->dtype, gpu_width(pool->c), stream, blocks_for(pool, pool->n * pool->p * pool->q),
-                     1, args);
+    if (pool->rstd)
+        GPU_LAUNCH_WIDTH(norm_pool, pool->dtype, gpu_width(pool->c), stream,
+                         blocks_for(pool, pool->n * pool->p * pool->q), 1, args);
+    else
+        GPU_LAUNCH_WIDTH(max_pool, pool->dtype, gpu_width(pool->c), stream,
+                         blocks_for(pool, pool->n * pool->p * pool->q), 1, args);
 }
 
 GPU_EXTERN void gpu_max_pool_bwd(void *stream, const struct gpu_pool *pool, const void *dy, const uint8_t *index,
                                  void *dx)
 {
-    struct pool_args args = args_of(pool);
+    struct gpu_window args = gpu_window_of(pool);
 
     args.x = dy;
     args.y = dx;
