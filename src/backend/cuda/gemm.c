@@ -73,8 +73,9 @@ static cvy_status describe(struct gpu_gemm *gemm, const struct gpu_gemm_problem 
 static cvy_status prefer(const struct gpu_libraries *libraries, cublasLtMatmulPreference_t preference,
                          uint32_t alignment)
 {
-    /* Nothing that splits the sums over blocks: their order would be the hardware's. */
-    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE;
+    /* Sums that are split over blocks only where their parts are stored and then added by a step of its own: else the
+     * order may be the hardware's. */
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         const void *value;

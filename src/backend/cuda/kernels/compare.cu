@@ -19,6 +19,15 @@ GPU_BODY bool comparable(enum cvy_dtype dtype, float expected)
     return dtype != CVY_F16 || fabsf(expected) <= 32768.0f;
 }
 
+/* Two units in the last place of the type, of numbers for which they are the largest part: what two more roundings of a
+ * large element make, however small the others are. */
+GPU_BODY float last_places(enum cvy_dtype dtype, float expected)
+{
+    const float unit = dtype == CVY_F16 ? 0x1p-10f : dtype == CVY_BF16 ? 0x1p-7f : 0;
+
+    return 2 * unit * fabsf(expected);
+}
+
 GPU_KERNEL_SHARED(compare, struct compare_args, COMPARE_THREADS)
 {
     GPU_SHARED struct gpu_difference threads[COMPARE_THREADS];
@@ -27,7 +36,7 @@ GPU_KERNEL_SHARED(compare, struct compare_args, COMPARE_THREADS)
     for (int64_t i = (int64_t)GPU_BLOCK_X * GPU_THREADS + GPU_THREAD; i < a.count;
          i += (int64_t)GPU_BLOCKS_X * GPU_THREADS) {
         const float expected = gpu_get_any(a.dtype, a.expected, i), found = gpu_get_any(a.dtype, a.found, i);
-        const float difference = fabsf(expected - found);
+        const float difference = fabsf(expected - found), limit = a.limit + last_places(a.dtype, expected);
 
         if (!comparable(a.dtype, expected))
             continue;
@@ -35,11 +44,11 @@ GPU_KERNEL_SHARED(compare, struct compare_args, COMPARE_THREADS)
         mine.expected_largest = fmaxf(mine.expected_largest, fabsf(expected));
         if (expected == found)
             continue;
-        if (difference <= a.limit)
+        if (difference <= limit)
             mine.square += difference * difference;
         else /* NaN, too */
             mine.beyond++;
-        if (!(difference <= a.limit) && !(difference <= a.explained && (!a.masked || expected == 0 || found == 0)))
+        if (!(difference <= limit) && !(difference <= a.explained && (!a.masked || expected == 0 || found == 0)))
             mine.wrong++;
         if (mine.at < 0 || !(difference <= mine.largest)) {
             mine.largest = difference;

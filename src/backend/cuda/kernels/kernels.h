@@ -377,9 +377,10 @@ struct gpu_difference {
     int64_t at;                    /* where the largest is; -1: no element differs */
 };
 enum { GPU_COMPARE_BLOCKS = 264 };
-/* `count` elements of f32, f16 or bf16; `blocks`: GPU_COMPARE_BLOCKS results on the device, for the host to add up. A
- * mask explains a difference of up to `explained`, and where it makes zeros itself (`masked`), one between zero and
- * another number. */
+/* `count` elements of f32, f16 or bf16; `blocks`: GPU_COMPARE_BLOCKS results on the device, for the host to add up.
+ * Above the limit is an element that is off by more than it and two units in the last place of its 16 bits. A mask
+ * explains a difference of up to `explained`, and where it makes zeros itself (`masked`), one between zero and another
+ * number. */
 void gpu_compare(void *stream, enum cvy_dtype dtype, const void *expected, const void *found, int64_t count,
                  float limit, float explained, bool masked, struct gpu_difference *blocks);
 
