@@ -211,7 +211,7 @@ cat >"$work/wrong/convoy" <<'END'
 case " $* " in
 */fp32.csv* | */from-cpu.csv* | */again-bf16.csv*)
     for argument in "$@"; do
-        [ "$argument" != 0.05 ] || argument=1
+        [ "$argument" != 0.02 ] || argument=0.4
         set -- "$@" "$argument"
         shift
     done

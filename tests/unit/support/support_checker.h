@@ -21,7 +21,7 @@ struct kernel_suite {
     bool convolutions; /* nothing else */
     bool all_shapes;   /* none left out */
     int from;          /* cases before this one, counted from 1, are left out */
-    int every;         /* only each of so many; 0: all */
+    int every, part;   /* only each of so many, from this one on; 0: all */
     bool time;         /* time the cases instead of checking them */
     int batch;         /* of --time; 0: as in the file */
     char **words;

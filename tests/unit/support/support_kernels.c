@@ -80,6 +80,9 @@ static void fill_floats(float *to, int64_t count, enum kernel_fill fill, enum ke
         case FILL_EIGHTHS:
             to[i] = ((float)cvy_rng_below(rng, 33) - 16) / 8;
             break;
+        case FILL_BETWEEN:
+            to[i] = ((float)cvy_rng_below(rng, 33) - 16) / 8 + 0x1p-11f;
+            break;
         case FILL_POWERS:
             to[i] = ldexpf(1, (int)cvy_rng_below(rng, 3) - 1);
             break;

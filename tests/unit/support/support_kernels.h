@@ -16,6 +16,7 @@ enum kernel_fill {
     FILL_RARE,       /* the same, but of SPECIAL only one in 97 is not an ordinary number */
     FILL_DYADIC,     /* i / 64 in -2..2, so that differences and products with powers of two are exact */
     FILL_EIGHTHS,    /* i / 8 in -2..2 */
+    FILL_BETWEEN,    /* the same and 1/2048: no sum of it and of products of the two above is 0 */
     FILL_POWERS,     /* 1/2, 1, 2 */
     FILL_POSITIVE,   /* uniform(0.5, 2) */
     FILL_FAR,        /* 1000 + FILL_SMALL: much further from zero than from each other */
