@@ -493,12 +493,17 @@ static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                     facts->iteration_seconds * 1e3, (double)facts->batch / facts->iteration_seconds);
     if (!known)
         return;
-    cvy_text_printf(text,
-                    "the limit of this machine: %.0f GFLOP/s in fp32, %.0f in bf16, %.0f Gop/s in int8; memory: read "
-                    "%.1f, copy %.1f, "
-                    "triad %.1f GB/s\n",
-                    limits->flops_f32 * 1e-9, limits->flops_bf16 * 1e-9, limits->ops_int8 * 1e-9, limits->read * 1e-9,
-                    limits->copy * 1e-9, limits->triad * 1e-9);
+    if (facts->device->gpu)
+        cvy_text_printf(text, "the limit of this GPU: %.0f TFLOP/s in %s, %.0f in 16 bits; a copy %.0f GB/s\n",
+                        limits->flops_f32 * 1e-12, facts->device->tf32 ? "tf32" : "fp32", limits->flops_bf16 * 1e-12,
+                        limits->copy * 1e-9);
+    else
+        cvy_text_printf(
+            text,
+            "the limit of this machine: %.0f GFLOP/s in fp32, %.0f in bf16, %.0f Gop/s in int8; memory: read "
+            "%.1f, copy %.1f, triad %.1f GB/s\n",
+            limits->flops_f32 * 1e-9, limits->flops_bf16 * 1e-9, limits->ops_int8 * 1e-9, limits->read * 1e-9,
+            limits->copy * 1e-9, limits->triad * 1e-9);
     cvy_text_printf(text, "operations at that rate, else bytes at that rate: %.1f ms, %.1f %% of the steps' time\n",
                     sums.min_seconds * 1e3, percent(sums.min_seconds, sums.seconds));
 }

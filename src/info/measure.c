@@ -35,7 +35,7 @@ bool cvy_info_is_product(const struct cvy_plan_step *step)
 /* Operations per second of weights of a type; where a rate is not known, that of floats. */
 static double max_rate(const struct cvy_device_peak *limits, enum cvy_dtype weights)
 {
-    if (weights == CVY_BF16 && limits->flops_bf16 > 0)
+    if ((weights == CVY_BF16 || weights == CVY_F16) && limits->flops_bf16 > 0)
         return limits->flops_bf16;
     return weights == CVY_I8 && limits->ops_int8 > 0 ? limits->ops_int8 : limits->flops_f32;
 }

@@ -187,6 +187,7 @@ END
 chmod +x "$work/tools/nvidia-smi"
 PATH=$work/tools:$PATH expect 0 bench "$work/results" --quick
 has results/gpu-bench.json '"gpu_memory_mib": 2345'
+has results/gpu-bench.md '^| what this GPU can do | fp16 |  | .* TFLOP/s in '
 has results/gpu-bench.json '"complete": true'
 has results/gpu-bench.json '"images_per_second"'
 has results/gpu-bench.md '^| train resnet18 | fp16 | 2 | [0-9]'

@@ -468,8 +468,9 @@ struct gpu_gemm {
 
 struct gemm_call {
     struct gpu_gemm_problem p;
-    const float *a, *b, *bias;
-    float *c;
+    const void *a, *b;
+    const float *bias;
+    void *c;
 };
 
 cvy_status gpu_gemm_open(struct gpu_device *device, const struct gpu_gemm_problem *problem, struct gpu_gemm **gemm)
@@ -503,15 +504,15 @@ static void replay_gemm(const void *data)
         for (int64_t j = 0; j < p->n; j++) {
             double sum = call->bias ? (double)call->bias[j] : 0;
             for (int64_t k = 0; k < p->k; k++)
-                sum += (double)call->a[p->transpose_a ? k * p->m + i : i * p->k + k] *
-                       (double)call->b[p->transpose_b ? j * p->k + k : k * p->n + j];
-            call->c[i * p->n + j] = (float)sum;
+                sum += (double)get(p->dtype, call->a, p->transpose_a ? k * p->m + i : i * p->k + k) *
+                       (double)get(p->dtype, call->b, p->transpose_b ? j * p->k + k : k * p->n + j);
+            put(p->dtype, call->c, i * p->n + j, (float)sum);
         }
     }
 }
 
-cvy_status gpu_gemm_run(struct gpu_device *device, const struct gpu_gemm *gemm, const float *a, const float *b,
-                        const float *bias, float *c, void *scratch)
+cvy_status gpu_gemm_run(struct gpu_device *device, const struct gpu_gemm *gemm, const void *a, const void *b,
+                        const float *bias, void *c, void *scratch)
 {
     const struct gemm_call call = {gemm->problem, a, b, bias, c};
 

@@ -358,6 +358,7 @@ const struct cvy_backend gpu_backend = {
     .upload_small = gpu_upload_small,
     .rewrite = gpu_rewrite,
     .tensor_bytes = gpu_tensor_bytes,
+    .measure_peak = gpu_peak,
     .available = device_available,
     .describe = device_describe,
     .query_gpu = device_query,

@@ -44,15 +44,20 @@ static cvy_status set(const struct gpu_gemm *gemm, cublasLtMatmulDescAttributes_
 /* A row-major matrix of `rows` rows. */
 static cvy_status lay_out(const struct gpu_gemm *gemm, int64_t rows, int64_t columns, cublasLtMatrixLayout_t *layout)
 {
-    return check(gemm->libraries,
-                 gemm->libraries->cublaslt.cublasLtMatrixLayoutCreate(layout, CUDA_R_32F, (uint64_t)columns,
-                                                                      (uint64_t)rows, columns),
-                 "cuBLASLt does not take a matrix");
+    const cudaDataType_t type = gemm->problem.dtype == CVY_F16    ? CUDA_R_16F
+                                : gemm->problem.dtype == CVY_BF16 ? CUDA_R_16BF
+                                                                  : CUDA_R_32F;
+
+    return check(
+        gemm->libraries,
+        gemm->libraries->cublaslt.cublasLtMatrixLayoutCreate(layout, type, (uint64_t)columns, (uint64_t)rows, columns),
+        "cuBLASLt does not take a matrix");
 }
 
 static cvy_status describe(struct gpu_gemm *gemm, const struct gpu_gemm_problem *p)
 {
-    const cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t compute =
+        p->tf32 && p->dtype == CVY_F32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t first = p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t second = p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -178,8 +183,8 @@ size_t gpu_gemm_scratch(const struct gpu_gemm *gemm)
     return gemm->workspace;
 }
 
-cvy_status gpu_gemm_run(struct gpu_device *device, const struct gpu_gemm *gemm, const float *a, const float *b,
-                        const float *bias, float *c, void *scratch)
+cvy_status gpu_gemm_run(struct gpu_device *device, const struct gpu_gemm *gemm, const void *a, const void *b,
+                        const float *bias, void *c, void *scratch)
 {
     const float one = 1, zero = 0;
     const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)bias;
@@ -187,6 +192,8 @@ cvy_status gpu_gemm_run(struct gpu_device *device, const struct gpu_gemm *gemm, 
 
     if (!gemm->has[which]) {
         const struct gpu_gemm_problem *p = &gemm->problem;
+        if (p->dtype != CVY_F32)
+            return cvy_fail(CVY_UNAVAILABLE, "there is no product of %s without cuBLASLt", cvy_dtype_name(p->dtype));
         gpu_product(device->stream, &(struct gpu_product){p->m, p->n, p->k, p->transpose_a, p->transpose_b}, a, b,
                     p->bias ? bias : NULL, c);
         return gpu_queued(device);

@@ -180,6 +180,7 @@ cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batc
 cvy_status gpu_update(cvy_device *device, const struct cvy_update *step);
 cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
                        const float *share);
+cvy_status gpu_peak(cvy_device *device, enum cvy_peak_part last, struct cvy_device_peak *limits);
 cvy_status gpu_upload_small(cvy_device *device, void *to, const void *host, size_t bytes);
 
 #endif
