@@ -95,7 +95,7 @@ static void set_window(struct cvy_onnx_node *made, const int32_t kernel[2], cons
 /* Integers where the network learnt to have them, else the parameters. */
 static cvy_status weights(struct cvy_onnx_translator *t, const struct cvy_node *node, const char *in[3], int *inputs)
 {
-    const bool bias = node->inputs > 2 && node->in[2] != CVY_NONE;
+    const bool bias = cvy_node_has(node, 2);
     bool quantized;
 
     CVY_TRY(cvy_onnx_quantized_weights(t, (int32_t)(node - t->graph->nodes), in, &quantized));

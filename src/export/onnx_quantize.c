@@ -344,7 +344,7 @@ static cvy_status read_norm(struct cvy_onnx_translator *t, int32_t n, struct lay
     const struct cvy_node *norm = t->quantizing[n].norm >= 0 ? &t->graph->nodes[t->quantizing[n].norm] : NULL;
     const float *bias = NULL, *of[5] = {NULL};
 
-    if (layer->node->inputs > 2 && layer->node->in[2] != CVY_NONE) {
+    if (cvy_node_has(layer->node, 2)) {
         bias = parameter(t, layer->node->in[2]);
         if (!bias)
             return missing(layer);

@@ -59,6 +59,12 @@ struct cvy_node {
     const char *note;  /* for `info --plan`: set by a device's rewrite; NULL: none */
 };
 
+/* Whether a node has an input of that number. */
+static inline bool cvy_node_has(const struct cvy_node *node, int32_t input)
+{
+    return input < node->inputs && node->in[input] != CVY_NONE;
+}
+
 /* An input that the caller of a plan binds. */
 struct cvy_graph_input {
     const char *name;

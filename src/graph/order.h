@@ -4,11 +4,6 @@
 
 #include "graph/graph.h"
 
-/* Whether a node has no such input. */
-static inline bool cvy_node_lacks(const struct cvy_node *node, int32_t input)
-{
-    return input >= node->inputs || node->in[input] == CVY_NONE;
-}
 /* Detaches the node: it reads and writes nothing, and the next cvy_graph_sort drops it. */
 void cvy_graph_detach(struct cvy_graph *graph, int32_t node);
 /* Lets `node` write `value` instead of its first output, which is left without producer. */

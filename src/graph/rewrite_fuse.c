@@ -257,7 +257,7 @@ static void fuse_gradient_sum(struct cvy_graph *graph, int32_t add)
     const int32_t reader = sole_reader_of(graph, sum->out[0], CVY_OP_BATCH_NORM_BWD);
     struct cvy_node *norm = reader < 0 ? NULL : &graph->nodes[reader];
 
-    if (!norm || sum->attr.add.relu || norm->in[5] != sum->out[0] || (norm->inputs > 7 && norm->in[7] != CVY_NONE))
+    if (!norm || sum->attr.add.relu || norm->in[5] != sum->out[0] || cvy_node_has(norm, 7))
         return;
     for (int32_t i = norm->inputs; i < 8; i++)
         norm->in[i] = CVY_NONE;

@@ -166,7 +166,7 @@ static void convert_layer(struct rewrite *r, int32_t n)
 {
     struct cvy_graph *graph = r->graph;
     const struct cvy_node layer = graph->nodes[n], *fold, *quantizer, *input = from_bytes(graph, layer.in[0]);
-    const bool residual = layer.op == CVY_OP_CONV2D && layer.inputs > 3 && layer.in[3] != CVY_NONE;
+    const bool residual = layer.op == CVY_OP_CONV2D && cvy_node_has(&layer, 3);
     cvy_val weights[2], folded[2] = {CVY_NONE, layer.inputs > 2 ? layer.in[2] : CVY_NONE};
     union cvy_attr attr = {.int8 = {.conv2d = window_of(&layer)}};
     const struct cvy_shape *w = cvy_shape_of(graph, layer.in[1]);
@@ -232,7 +232,7 @@ static void convert_normalize(struct cvy_graph *graph, int32_t n)
     const struct cvy_node image = graph->nodes[n];
     const int32_t quantize = sole_quantize(graph, image.out[0]);
 
-    if (quantize < 0 || graph->values[image.in[0]].dtype != CVY_U8 || (image.inputs > 1 && image.in[1] != CVY_NONE))
+    if (quantize < 0 || graph->values[image.in[0]].dtype != CVY_U8 || cvy_node_has(&image, 1))
         return;
     graph->nodes[n].op = CVY_OP_NORMALIZE_INT8;
     graph->nodes[n].attr = (union cvy_attr){.int8 = {.normalize = image.attr.normalize}};

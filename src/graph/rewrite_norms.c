@@ -18,7 +18,7 @@ bool cvy_norm_keep_sign(struct cvy_graph *graph, int32_t norm_bwd)
     int32_t n;
 
     if (back->op != CVY_OP_BATCH_NORM_BWD || back->attr.batch_norm.activation == CVY_ACTIVATION_NONE ||
-        cvy_node_lacks(back, 6) || !cvy_node_lacks(back, 8))
+        !cvy_node_has(back, 6) || cvy_node_has(back, 8))
         return false;
     norm = producer_of(graph, back->in[3], CVY_OP_BATCH_NORM);
     if (!norm || norm->in[0] != back->in[0] || norm->out[0] == CVY_NONE ||
@@ -41,13 +41,12 @@ bool cvy_norm_take_residual(struct cvy_graph *graph, int32_t norm)
 {
     struct cvy_node *node = &graph->nodes[norm], *other;
 
-    if (node->op != CVY_OP_BATCH_NORM || cvy_node_lacks(node, 5) || !cvy_node_lacks(node, 8) ||
-        node->out[0] == CVY_NONE || !producer_of(graph, node->in[5], CVY_OP_BATCH_NORM) ||
-        cvy_graph_uses(graph, node->in[5]) != 1)
+    if (node->op != CVY_OP_BATCH_NORM || !cvy_node_has(node, 5) || cvy_node_has(node, 8) || node->out[0] == CVY_NONE ||
+        !producer_of(graph, node->in[5], CVY_OP_BATCH_NORM) || cvy_graph_uses(graph, node->in[5]) != 1)
         return false;
     other = &graph->nodes[graph->values[node->in[5]].producer];
     if (other->out[0] != node->in[5] || other->attr.batch_norm.activation != CVY_ACTIVATION_NONE ||
-        !cvy_node_lacks(other, 5) || (other->outputs > 5 && other->out[5] != CVY_NONE))
+        cvy_node_has(other, 5) || (other->outputs > 5 && other->out[5] != CVY_NONE))
         return false;
     for (int32_t i = node->inputs; i < 8; i++)
         node->in[i] = CVY_NONE;
@@ -87,8 +86,8 @@ bool cvy_norm_take_residual_gradient(struct cvy_graph *graph, int32_t norm_bwd)
     const struct cvy_node *norm;
     int32_t reader;
 
-    if (node->op != CVY_OP_BATCH_NORM_BWD || !has_outputs(node, 4) || cvy_node_lacks(node, 6) ||
-        !cvy_node_lacks(node, 8) || !cvy_node_lacks(node, 10))
+    if (node->op != CVY_OP_BATCH_NORM_BWD || !has_outputs(node, 4) || !cvy_node_has(node, 6) || cvy_node_has(node, 8) ||
+        cvy_node_has(node, 10))
         return false;
     norm = producer_of(graph, node->in[6], CVY_OP_BATCH_NORM);
     if (!norm || norm->outputs < 6 || norm->out[5] != node->in[6]) /* y itself is not read in bits */
@@ -98,7 +97,7 @@ bool cvy_norm_take_residual_gradient(struct cvy_graph *graph, int32_t norm_bwd)
         return false;
     other = graph->nodes[reader];
     if (other.in[5] != node->out[3] || other.attr.batch_norm.activation != CVY_ACTIVATION_NONE ||
-        !has_outputs(&other, 3) || !cvy_node_lacks(&other, 7) || !cvy_node_lacks(&other, 8) ||
+        !has_outputs(&other, 3) || cvy_node_has(&other, 7) || cvy_node_has(&other, 8) ||
         !is_ready_before(graph, &other, norm_bwd))
         return false;
     cvy_graph_detach(graph, reader);
@@ -125,12 +124,12 @@ bool cvy_pool_take_norm(struct cvy_graph *graph, int32_t pool)
 {
     struct cvy_node *node = &graph->nodes[pool], *norm;
 
-    if (node->op != CVY_OP_MAX_POOL || !cvy_node_lacks(node, 1) ||
-        !producer_of(graph, node->in[0], CVY_OP_BATCH_NORM) || cvy_graph_uses(graph, node->in[0]) != 1)
+    if (node->op != CVY_OP_MAX_POOL || cvy_node_has(node, 1) || !producer_of(graph, node->in[0], CVY_OP_BATCH_NORM) ||
+        cvy_graph_uses(graph, node->in[0]) != 1)
         return false;
     norm = &graph->nodes[graph->values[node->in[0]].producer];
     if (norm->out[0] != node->in[0] || norm->attr.batch_norm.activation != CVY_ACTIVATION_RELU ||
-        !cvy_node_lacks(norm, 5) || norm->outputs != 5)
+        cvy_node_has(norm, 5) || norm->outputs != 5)
         return false;
     node->in[0] = norm->in[0];
     node->in[1] = norm->in[1];
@@ -148,7 +147,7 @@ bool cvy_pool_take_norm_gradient(struct cvy_graph *graph, int32_t pool_bwd)
     struct cvy_node *node = &graph->nodes[pool_bwd], norm;
     int32_t reader;
 
-    if (node->op != CVY_OP_MAX_POOL_BWD || !has_outputs(node, 1) || !cvy_node_lacks(node, 3))
+    if (node->op != CVY_OP_MAX_POOL_BWD || !has_outputs(node, 1) || cvy_node_has(node, 3))
         return false;
     reader = cvy_graph_sole_reader(graph, node->out[0]);
     if (reader < 0 || graph->nodes[reader].op != CVY_OP_BATCH_NORM_BWD)
@@ -182,7 +181,7 @@ bool cvy_pool_take_sum(struct cvy_graph *graph, int32_t pool_bwd)
     const struct cvy_node *sum;
     int32_t add;
 
-    if (node->op != CVY_OP_MAX_POOL_BWD || !cvy_node_lacks(node, 2) || !producer_of(graph, node->in[0], CVY_OP_ADD) ||
+    if (node->op != CVY_OP_MAX_POOL_BWD || cvy_node_has(node, 2) || !producer_of(graph, node->in[0], CVY_OP_ADD) ||
         cvy_graph_uses(graph, node->in[0]) != 1)
         return false;
     add = graph->values[node->in[0]].producer;

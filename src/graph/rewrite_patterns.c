@@ -8,14 +8,14 @@
 static bool plain_with_statistics(const struct cvy_node *conv)
 {
     return conv->op == CVY_OP_CONV2D && conv->outputs == 3 && conv->attr.conv2d.activation == CVY_ACTIVATION_NONE &&
-           cvy_node_lacks(conv, 2) && cvy_node_lacks(conv, 3) && cvy_node_lacks(conv, 4);
+           !cvy_node_has(conv, 2) && !cvy_node_has(conv, 3) && !cvy_node_has(conv, 4);
 }
 
 /* A batch norm with ReLU alone, that need not look at x for its statistics. */
 static bool norm_with_relu(const struct cvy_node *norm)
 {
     return norm->op == CVY_OP_BATCH_NORM && norm->attr.batch_norm.activation == CVY_ACTIVATION_RELU &&
-           cvy_node_lacks(norm, 5) && !cvy_node_lacks(norm, 6);
+           !cvy_node_has(norm, 5) && cvy_node_has(norm, 6);
 }
 
 bool cvy_prologue_find(const struct cvy_graph *graph, int32_t conv, struct cvy_conv_pattern *found)
@@ -31,7 +31,7 @@ bool cvy_prologue_find(const struct cvy_graph *graph, int32_t conv, struct cvy_c
         return false;
     for (int32_t n = 0; n < graph->node_count && found->weights < 0; n++) {
         if (graph->nodes[n].op == CVY_OP_CONV2D_BWD_WEIGHTS && graph->nodes[n].in[0] == x &&
-            cvy_node_lacks(&graph->nodes[n], 2))
+            !cvy_node_has(&graph->nodes[n], 2))
             found->weights = n;
     }
     readers += found->weights >= 0;

@@ -72,7 +72,7 @@ static cvy_val append_norm(struct cvy_graph *graph, cvy_val value)
     if (producer < 0 || graph->nodes[producer].op != CVY_OP_BATCH_NORM)
         return CVY_NONE;
     norm = graph->nodes[producer];
-    if (norm.inputs > 5 && norm.in[5] != CVY_NONE)
+    if (cvy_node_has(&norm, 5))
         return CVY_NONE;
     return append(graph, &norm, CVY_OP_BATCH_NORM_APPLY, 5,
                   (cvy_val[]){norm.in[0], norm.in[1], norm.in[2], norm.out[1], norm.out[2]});
@@ -83,7 +83,7 @@ static cvy_val append_norm(struct cvy_graph *graph, cvy_val value)
 static cvy_val repeat_norm(struct cvy_graph *graph, int32_t n, const cvy_val *again, int32_t node_count)
 {
     const struct cvy_node norm = graph->nodes[n];
-    const bool with_residual = norm.inputs > 5 && norm.in[5] != CVY_NONE;
+    const bool with_residual = cvy_node_has(&norm, 5);
     cvy_val residual = with_residual ? at_hand(graph, norm.in[5], again, node_count) : CVY_NONE;
 
     if (with_residual && residual == CVY_NONE)

@@ -188,8 +188,8 @@ static bool activates(const struct cvy_node *node)
  * residual and ReLU one each, the residual's scale and shift 2. */
 double cvy_batch_norm_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    const bool given = node->inputs > 6 && node->in[6] != CVY_NONE;
-    const bool paired = node->inputs > 8 && node->in[8] != CVY_NONE;
+    const bool given = cvy_node_has(node, 6);
+    const bool paired = cvy_node_has(node, 8);
     const int apply = 2 + (node->in[5] != CVY_NONE) + activates(node) + (paired ? 2 : 0);
 
     return ((given ? 0 : 4) + (node->out[0] == CVY_NONE ? 0 : apply)) * cvy_rule_elements(graph, node->in[0]);
@@ -199,9 +199,9 @@ double cvy_batch_norm_flops(const struct cvy_graph *graph, const struct cvy_node
  * dy one. Where the sums are given, dx alone. The residual's batch norm as much again as one without a mask. */
 double cvy_batch_norm_bwd_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    bool two = node->inputs > 7 && node->in[7] != CVY_NONE, given = node->inputs > 8 && node->in[8] != CVY_NONE;
+    bool two = cvy_node_has(node, 7), given = cvy_node_has(node, 8);
 
-    const bool paired = node->inputs > 10 && node->in[10] != CVY_NONE;
+    const bool paired = cvy_node_has(node, 10);
 
     return (given ? 5 : 9 + activates(node) + two + (paired ? 9 : 0)) * cvy_rule_elements(graph, node->in[0]);
 }
@@ -209,7 +209,7 @@ double cvy_batch_norm_bwd_flops(const struct cvy_graph *graph, const struct cvy_
 /* Scale and shift; residual and ReLU one each. */
 double cvy_batch_norm_apply_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    bool residual = node->inputs > 5 && node->in[5] != CVY_NONE;
+    bool residual = cvy_node_has(node, 5);
 
     return (2 + residual + activates(node)) * cvy_rule_elements(graph, node->out[0]);
 }

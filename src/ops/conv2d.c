@@ -115,7 +115,7 @@ static double multiply_adds(const struct cvy_graph *graph, cvy_val w, cvy_val y)
 double cvy_conv2d_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
     const bool statistics = node->outputs > 1 && node->out[1] != CVY_NONE; /* mean 1, variance 3 for each element */
-    const bool prologue = node->inputs > 4 && node->in[4] != CVY_NONE;     /* scale, shift and ReLU of x */
+    const bool prologue = cvy_node_has(node, 4);                           /* scale, shift and ReLU of x */
     int extra = (node->in[2] != CVY_NONE) + (node->in[3] != CVY_NONE) +
                 (node->attr.conv2d.activation != CVY_ACTIVATION_NONE) + 4 * statistics;
 
@@ -132,7 +132,7 @@ double cvy_conv2d_bwd_data_flops(const struct cvy_graph *graph, const struct cvy
 
 double cvy_conv2d_bwd_weights_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    const bool prologue = node->inputs > 2 && node->in[2] != CVY_NONE;
+    const bool prologue = cvy_node_has(node, 2);
 
     return 2 * multiply_adds(graph, node->out[0], node->in[1]) +
            (prologue ? 3 * cvy_rule_elements(graph, node->in[0]) : 0);

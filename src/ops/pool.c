@@ -51,7 +51,7 @@ double cvy_max_pool_flops(const struct cvy_graph *graph, const struct cvy_node *
 /* One for each element of dy, one more of a sum; the batch norm before it as in cvy_batch_norm_bwd_flops. */
 double cvy_max_pool_bwd_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    const bool two = node->inputs > 2 && node->in[2] != CVY_NONE;
+    const bool two = cvy_node_has(node, 2);
     const double norm = node->inputs > 3 ? 10 * cvy_rule_elements(graph, node->in[3]) : 0;
 
     return (two ? 2 : 1) * cvy_rule_elements(graph, node->in[0]) + norm;
