@@ -324,8 +324,9 @@ static void two_are_done_at_once(void **state)
 static const struct pool_size {
     int64_t n, c, h, w;
     int32_t kernel, stride, pad;
-} pools[] = {{1, 1, 1, 1, 1, 1, 0},    {2, 8, 7, 9, 3, 2, 1},   {3, 5, 8, 6, 2, 2, 0}, {1, 24, 11, 5, 3, 1, 1},
-             {2, 64, 16, 16, 3, 2, 1}, {1, 16, 9, 30, 5, 3, 2}, {2, 3, 13, 4, 3, 3, 0}};
+} pools[] = {{1, 1, 1, 1, 1, 1, 0},    {2, 8, 7, 9, 3, 2, 1},   {3, 5, 8, 6, 2, 2, 0},   {1, 24, 11, 5, 3, 1, 1},
+             {2, 64, 16, 16, 3, 2, 1}, {1, 16, 9, 30, 5, 3, 2}, {2, 3, 13, 4, 3, 3, 0},  {2, 64, 63, 36, 3, 2, 1},
+             {1, 8, 70, 90, 3, 2, 1},  {2, 5, 40, 15, 3, 2, 1}, {3, 24, 21, 26, 3, 2, 1}};
 enum { POOLS = sizeof pools / sizeof *pools };
 
 static struct gpu_pool pool_of(const struct norms *s, const struct pool_size *size)

@@ -306,6 +306,7 @@ struct pooled_args {
     struct backward_args norm;
     struct gpu_window pool;
 };
+enum { HALVED_BYTES = SPREAD_THREADS * 128 }; /* 128 of each thread: a flight */
 #undef KERNELS
 #define KERNELS "backend/cuda/kernels/batch_norm_pool.inc"
 #include "backend/cuda/kernels/widths.inc"
@@ -588,7 +589,14 @@ GPU_EXTERN void gpu_norm_pool_bwd(void *stream, const struct gpu_pool *pool, con
     args.pool = gpu_window_of(pool);
     args.pool.x = dy;
     args.pool.index = (uint8_t *)(uintptr_t)index; /* which is only read */
-    GPU_LAUNCH_SPREAD(pooled_sums, norm->dtype, stream, 1, args.norm.spread, args);
+    if (args.pool.cells && pool->w % 2 == 0 && norm->rows <= INT32_MAX)
+        GPU_LAUNCH_SPREAD(halved_sums, norm->dtype, stream, 1, args.norm.spread, args);
+    else
+        GPU_LAUNCH_SPREAD(pooled_sums, norm->dtype, stream, 1, args.norm.spread, args);
     args.norm.spread = gpu_spread_map(1, norm->rows, norm->channels);
-    GPU_LAUNCH_SPREAD(pooled_apply, norm->dtype, stream, 1, args.norm.spread, args);
+    if (args.pool.cells)
+        GPU_LAUNCH_WIDTH(halved_apply, norm->dtype, gpu_width(pool->c), stream,
+                         gpu_parts(gpu_strip_threads(&args.pool), SPREAD_THREADS), 1, args);
+    else
+        GPU_LAUNCH_SPREAD(pooled_apply, norm->dtype, stream, 1, args.norm.spread, args);
 }

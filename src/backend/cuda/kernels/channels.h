@@ -13,7 +13,7 @@ enum {
     SUM_BLOCKS = 264,
     SUM_MIN_ROWS = 16,  /* of a thread, before rows are shared by more blocks */
     SUM_MAX_ROWS = 512, /* in one chain of additions */
-    MAP_ENOUGH_BLOCKS = 4 * 264,
+    MAP_ENOUGH_BLOCKS = 8 * GPU_PROCESSORS,
     MAX_ROWS = 8 /* of a thread in a slice */
 };
 
@@ -46,6 +46,24 @@ static inline int64_t gpu_parts(int64_t count, int64_t size)
 static inline int32_t gpu_width(int64_t channels)
 {
     return channels % 8 == 0 ? 8 : 1;
+}
+
+/* Division of numbers from 0 to 2^31 - 1 by one that does not change: floor(i factor / 2^shift). With 2^(shift - 31)
+ * the power of two that is not below `by`, factor is 2^shift / by and less than one more, which moves no result so far.
+ */
+struct gpu_divisor {
+    uint32_t factor;
+    int32_t by, shift;
+};
+
+static inline struct gpu_divisor gpu_divisor_of(int32_t by)
+{
+    struct gpu_divisor divisor = {0, by, 31};
+
+    while ((int64_t)1 << (divisor.shift - 31) < by)
+        divisor.shift++;
+    divisor.factor = (uint32_t)((((uint64_t)1 << divisor.shift) + (uint64_t)by - 1) / (uint64_t)by);
+    return divisor;
 }
 
 /* One slice; `most` threads across at most. */
@@ -176,6 +194,14 @@ GPU_BODY int64_t gpu_divide(int64_t i, int32_t by, int32_t *rest)
     return i / by;
 }
 
+GPU_BODY int32_t gpu_quotient(int32_t i, const struct gpu_divisor *divisor, int32_t *rest)
+{
+    const int32_t whole = (int32_t)((uint64_t)(uint32_t)i * divisor->factor >> divisor->shift);
+
+    *rest = i - whole * divisor->by;
+    return whole;
+}
+
 /* What was loaded and is not yet used, so that several loads are on their way at a time. */
 struct gpu_raw_f32x8 {
     struct gpu_words words[2];
@@ -261,6 +287,35 @@ GPU_BODY void gpu_store_f32x1(float *to, const float v[1])
 GPU_HALVES(f16)
 GPU_HALVES(bf16)
 #undef GPU_HALVES
+
+/* Their sums, rounded to their type: in the place of the first. */
+GPU_BODY void gpu_add_f32x8(struct gpu_raw_f32x8 *raw, const struct gpu_raw_f32x8 *more)
+{
+    GPU_UNROLL
+    for (int i = 0; i < 8; i++)
+        raw->words[i / 4].word[i % 4] = gpu_bits_of_float(gpu_float_of_bits(raw->words[i / 4].word[i % 4]) +
+                                                          gpu_float_of_bits(more->words[i / 4].word[i % 4]));
+}
+
+GPU_BODY void gpu_add_f32x1(struct gpu_raw_f32x1 *raw, const struct gpu_raw_f32x1 *more)
+{
+    raw->element += more->element;
+}
+
+#define GPU_ADD_HALVES(type)                                                                                           \
+    GPU_BODY void gpu_add_##type##x8(struct gpu_raw_f16x8 *raw, const struct gpu_raw_f16x8 *more)                      \
+    {                                                                                                                  \
+        GPU_UNROLL                                                                                                     \
+        for (int i = 0; i < 4; i++)                                                                                    \
+            raw->words[0].word[i] = gpu_add_pair_##type(raw->words[0].word[i], more->words[0].word[i]);                \
+    }                                                                                                                  \
+    GPU_BODY void gpu_add_##type##x1(struct gpu_raw_f16x1 *raw, const struct gpu_raw_f16x1 *more)                      \
+    {                                                                                                                  \
+        raw->element = gpu_to_##type(gpu_from_##type(raw->element) + gpu_from_##type(more->element));                  \
+    }
+GPU_ADD_HALVES(f16)
+GPU_ADD_HALVES(bf16)
+#undef GPU_ADD_HALVES
 
 /* 8 bytes at an address that is a multiple of 8. */
 GPU_BODY void gpu_load_pair(const void *from, uint32_t pair[2])

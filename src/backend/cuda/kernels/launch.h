@@ -235,6 +235,58 @@ GPU_BODY void gpu_store_words(void *to, struct gpu_words words)
 
 #endif
 
+/* Two elements of 16 bits each, added and rounded: a sum in f32, rounded again, is the same, as f32 has more than twice
+ * their digits. */
+#ifdef __CUDACC__
+
+GPU_BODY uint32_t gpu_add_pair_f16(uint32_t a, uint32_t b)
+{
+    const __half2 x = *(const __half2 *)&a, y = *(const __half2 *)&b, sum = __hadd2_rn(x, y);
+
+    return *(const uint32_t *)&sum;
+}
+
+GPU_BODY uint32_t gpu_add_pair_bf16(uint32_t a, uint32_t b)
+{
+    const __nv_bfloat162 x = *(const __nv_bfloat162 *)&a, y = *(const __nv_bfloat162 *)&b, sum = __hadd2_rn(x, y);
+
+    return *(const uint32_t *)&sum;
+}
+
+/* sum + v where `bits` is 0, else sum. */
+GPU_BODY float gpu_add_unless(uint32_t bits, float sum, float v)
+{
+    asm("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, %1, 0;\n\t@p add.rn.f32 %0, %0, %2;\n\t}"
+        : "+f"(sum)
+        : "r"(bits), "f"(v));
+    return sum;
+}
+
+#else
+
+GPU_BODY uint32_t gpu_add_pair_f16(uint32_t a, uint32_t b)
+{
+    const float low = gpu_from_f16((uint16_t)a) + gpu_from_f16((uint16_t)b);
+    const float high = gpu_from_f16((uint16_t)(a >> 16)) + gpu_from_f16((uint16_t)(b >> 16));
+
+    return gpu_to_f16(low) | (uint32_t)gpu_to_f16(high) << 16;
+}
+
+GPU_BODY uint32_t gpu_add_pair_bf16(uint32_t a, uint32_t b)
+{
+    const float low = gpu_from_bf16((uint16_t)a) + gpu_from_bf16((uint16_t)b);
+    const float high = gpu_from_bf16((uint16_t)(a >> 16)) + gpu_from_bf16((uint16_t)(b >> 16));
+
+    return gpu_to_bf16(low) | (uint32_t)gpu_to_bf16(high) << 16;
+}
+
+GPU_BODY float gpu_add_unless(uint32_t bits, float sum, float v)
+{
+    return bits ? sum : sum + v;
+}
+
+#endif
+
 /* Eight elements as floats: as they were loaded (gpu_widen8), or loaded at once (gpu_get8). */
 GPU_BODY void gpu_widen8_f32(const struct gpu_words words[2], float v[8])
 {

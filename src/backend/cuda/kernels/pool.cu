@@ -37,10 +37,15 @@ GPU_BODY struct pixel pixel_of(const struct gpu_window *a, int32_t width, int32_
     return pixel;
 }
 
+/* What batch norm does to the channels of a thread. */
+struct norm_numbers {
+    float mean[8], scale[8], beta[8];
+};
+
 /* Whether `value`, which comes later, takes the place of the maximum so far: a larger one does, and the first NaN. */
 GPU_BODY bool wins(float value, float maximum)
 {
-    return value > maximum || (value != value && maximum == maximum);
+    return !(value <= maximum) && maximum == maximum;
 }
 
 /* 8 bytes at addresses that are multiples of 8, or one anywhere. */
@@ -74,7 +79,13 @@ GPU_EXTERN void gpu_max_pool(void *stream, const struct gpu_pool *pool, const vo
     args.x = x;
     args.y = y;
     args.index = index;
-    if (pool->rstd)
+    if (args.cells && pool->rstd)
+        GPU_LAUNCH_WIDTH(norm_halving_pool, pool->dtype, gpu_width(pool->c), stream,
+                         gpu_parts(gpu_strip_threads(&args), SPREAD_THREADS), 1, args);
+    else if (args.cells)
+        GPU_LAUNCH_WIDTH(halving_pool, pool->dtype, gpu_width(pool->c), stream,
+                         gpu_parts(gpu_strip_threads(&args), SPREAD_THREADS), 1, args);
+    else if (pool->rstd)
         GPU_LAUNCH_WIDTH(norm_pool, pool->dtype, gpu_width(pool->c), stream,
                          blocks_for(pool, pool->n * pool->p * pool->q), 1, args);
     else
@@ -90,8 +101,12 @@ GPU_EXTERN void gpu_max_pool_bwd(void *stream, const struct gpu_pool *pool, cons
     args.x = dy;
     args.y = dx;
     args.index = (uint8_t *)(uintptr_t)index; /* which is only read */
-    GPU_LAUNCH_WIDTH(max_pool_bwd, pool->dtype, gpu_width(pool->c), stream,
-                     blocks_for(pool, pool->n * pool->h * pool->w), 1, args);
+    if (args.cells)
+        GPU_LAUNCH_WIDTH(halving_bwd, pool->dtype, gpu_width(pool->c), stream,
+                         gpu_parts(gpu_strip_threads(&args), SPREAD_THREADS), 1, args);
+    else
+        GPU_LAUNCH_WIDTH(max_pool_bwd, pool->dtype, gpu_width(pool->c), stream,
+                         blocks_for(pool, pool->n * pool->h * pool->w), 1, args);
 }
 
 /* Threads across a tile of channels: a warp for each row of small images, which have few rows; fewer for larger ones,
