@@ -114,7 +114,7 @@ CONVOY_EMULATED_MS=1,2 groups_are "conv2d conv2d_bwd_data conv2d_bwd_weights" "w
 groups_are "conv2d conv2d_bwd_data conv2d_bwd_weights" "without times"
 CONVOY_CUDA_GROUPED=own groups_are "$ours" "with CONVOY_CUDA_GROUPED=own"
 CONVOY_EMULATED_MS=2,1 CONVOY_CUDA_GROUPED=cudnn groups_are "conv2d conv2d_bwd_data conv2d_bwd_weights" "with CONVOY_CUDA_GROUPED=cudnn"
-CONVOY_CUDA_DETERMINISTIC=perhaps expect_sentence 2 'CONVOY_CUDA_DETERMINISTIC is "yes" or "no", not "perhaps"' "$convoy" info --device cuda resnet18 --plan
+CONVOY_CUDA_DETERMINISTIC=perhaps expect_sentence 2 'CONVOY_CUDA_DETERMINISTIC is "yes", "no" or "sums", not "perhaps"' "$convoy" info --device cuda resnet18 --plan
 CONVOY_CUDA_GROUPED=ours expect_sentence 2 'CONVOY_CUDA_GROUPED is "timed", "own" or "cudnn", not "ours"' "$convoy" info --device cuda resnet18 --plan
 expect 0 "$convoy" evaluate data --weights calm/run/model_best.safetensors --device cuda --precision fp16
 expect 0 "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 4 --device cuda --precision fp16 --iterations 2

@@ -114,16 +114,6 @@ static void inspect(const char *network, const struct precision *precision, cons
     failures++;
 }
 
-/* With all engines those that add in no fixed order are admitted, the compiled ones among them. */
-static bool any_order;
-
-/* Whether an engine is specialised in the statistics of a convolution: not for groups, nor for images of three
- * channels. */
-static bool has_specialist(const struct precision *precision, const struct cvy_op_desc *desc)
-{
-    return precision->dtype == CVY_F16 && desc->attr.conv2d.groups == 1 && desc->in[0].shape.dim[1] >= 8;
-}
-
 /* A convolution before a batch norm, where its kernel is to make the statistics too. */
 static void inspect_statistics(const char *network, const struct precision *precision, const struct cvy_plan_step *step)
 {
@@ -131,14 +121,11 @@ static void inspect_statistics(const char *network, const struct precision *prec
 
     if (too_narrow(network, step))
         return;
-    if (!any_order && !has_specialist(precision, &step->desc) &&
-        strstr(step->kernel.implementation, ", statistics separate"))
-        return;
     with_statistics++;
     specialised += !compiled;
     if (strncmp(step->kernel.implementation, "cudnn engine ", 13) == 0 &&
         strstr(step->kernel.implementation, ", statistics fused") &&
-        (!compiled || (any_order && strstr(step->kernel.reason, "tensor cores"))))
+        (!compiled || strstr(step->kernel.reason, "tensor cores")))
         return;
     fprintf(stderr, "%s %s, %s: its statistics are not fused, %s (%s)\n", network, precision->name, step->scope,
             step->kernel.implementation, step->kernel.reason);
@@ -268,8 +255,7 @@ int main(int argc, char **argv)
     }
     setenv("CONVOY_CUDA_STATISTICS", "fused", 1);
     setenv("CONVOY_CUDA_PATTERNS", "fused", 1);
-    any_order = argc == 4;
-    setenv("CONVOY_CUDA_DETERMINISTIC", any_order ? "no" : "yes", 1);
+    setenv("CONVOY_CUDA_DETERMINISTIC", "sums", 1);
     if (status == CVY_OK)
         status = cvy_device_open(name, 0, &fused);
     if (status != CVY_OK) {

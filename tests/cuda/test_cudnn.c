@@ -218,10 +218,20 @@ static void an_order_of_sums_is_kept_unless_told_otherwise(void **state)
     problem.dtype = CVY_F32;
     assert_true(open_device(false));
     fixed = proposed(&problem);
-    device.any_order = true;
+    device.order = GPU_ORDER_ANY;
     any = proposed(&problem);
-    device.any_order = false;
+    device.order = GPU_ORDER_FIXED;
     assert_true(any > fixed);
+    for (int part = 0; part < 2; part++) { /* what adds up as it writes */
+        struct gpu_conv_problem sums = usual;
+        struct gpu_conv *conv;
+        sums.pass = part ? GPU_CONV_DATA : GPU_CONV_FORWARD;
+        sums.statistics = part ? GPU_STATISTICS_NONE : GPU_STATISTICS_FUSED;
+        sums.gradient_sums = part ? GPU_PART_FUSED : GPU_PART_NONE;
+        assert_int_equal(gpu_conv_open(&device, &sums, &conv), CVY_UNAVAILABLE);
+        assert_null(conv);
+        must_say("in no fixed order");
+    }
     close_device();
     cudnn_problem_key(&problem, &keys[0]);
     problem.any_order = true;

@@ -131,16 +131,16 @@ static cvy_status choose(struct gpu_device *gpu, const char *variable, const cha
 
 static cvy_status choose_kernels(struct gpu_device *gpu)
 {
-    /* In the order of enum gpu_statistics_selection and enum gpu_grouped_selection. */
+    /* In the order of enum gpu_statistics_selection, gpu_grouped_selection and gpu_order. */
     static const char *const parts[] = {"timed", "fused", "separate"}, *const groups[] = {"timed", "own", "cudnn"};
-    static const char *const yes_no[] = {"yes", "no", NULL};
-    int statistics, patterns, grouped, any_order;
+    static const char *const orders[] = {"yes", "no", "sums"};
+    int statistics, patterns, grouped, order;
 
     CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", parts, &statistics));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_PATTERNS", parts, &patterns));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_GROUPED", groups, &grouped));
-    CVY_TRY(choose(gpu, "CONVOY_CUDA_DETERMINISTIC", yes_no, &any_order));
-    gpu->any_order = any_order;
+    CVY_TRY(choose(gpu, "CONVOY_CUDA_DETERMINISTIC", orders, &order));
+    gpu->order = (enum gpu_order)order;
     gpu->statistics = (enum gpu_statistics_selection)statistics;
     gpu->patterns = (enum gpu_statistics_selection)patterns;
     gpu->grouped = (enum gpu_grouped_selection)grouped;

@@ -45,8 +45,9 @@ struct gpu_device {
         GPU_GROUPED_ALWAYS_OWN,
         GPU_GROUPED_ALWAYS_CUDNN
     } grouped; /* CONVOY_CUDA_GROUPED */
-    /* Whether kernels of cuDNN's whose results differ from run to run may be taken: CONVOY_CUDA_DETERMINISTIC=no. */
-    bool any_order;
+    /* Whether kernels of cuDNN's whose results differ from run to run may be taken: CONVOY_CUDA_DETERMINISTIC is "yes",
+     * "no", or "sums", which admits those that add up statistics and sums of channels in any order. */
+    enum gpu_order { GPU_ORDER_FIXED, GPU_ORDER_ANY, GPU_ORDER_ANY_OF_SUMS } order;
     /* Whether a fused kernel's results are compared with those of separate ones before it is taken for its speed:
      * CONVOY_CUDA_COMPARE. */
     bool compares;

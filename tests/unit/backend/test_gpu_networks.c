@@ -97,9 +97,11 @@ static cvy_device *open_with(const char *statistics, const char *patterns)
 {
     cvy_device *device;
 
+    setenv("CONVOY_CUDA_DETERMINISTIC", "sums", 1); /* cuDNN's fused kernels have no fixed order */
     setenv("CONVOY_CUDA_STATISTICS", statistics, 1);
     setenv("CONVOY_CUDA_PATTERNS", patterns, 1);
     must(cvy_device_open(name, 0, &device), statistics);
+    setenv("CONVOY_CUDA_DETERMINISTIC", "yes", 1);
     setenv("CONVOY_CUDA_STATISTICS", "fused", 1);
     setenv("CONVOY_CUDA_PATTERNS", "fused", 1);
     return device;

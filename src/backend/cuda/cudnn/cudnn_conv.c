@@ -192,17 +192,29 @@ cvy_status cudnn_run(struct gpu_device *device, const struct gpu_conv_problem *p
 
 /* ---- the engine's door ---- */
 
+/* The engines that add up what they write add pieces in the order in which blocks finish, and have no note of it: with
+ * cuDNN 9.14 on an H200 two runs of each left other sums, whether specialised in it or compiled at run time. */
+static cvy_status check_order(const struct gpu_device *device, const struct gpu_conv_problem *p)
+{
+    if (device->order != GPU_ORDER_FIXED ||
+        (p->statistics != GPU_STATISTICS_FUSED && p->gradient_sums != GPU_PART_FUSED))
+        return CVY_OK;
+    return cvy_fail(CVY_UNAVAILABLE, "cuDNN adds up sums of channels in no fixed order");
+}
+
 cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_problem *problem, struct gpu_conv **conv)
 {
     cvy_status status;
 
+    *conv = NULL;
+    CVY_TRY(check_order(device, problem));
     *conv = cvy_calloc(1, sizeof **conv);
     if (!*conv)
         return cvy_fail_memory(sizeof **conv, "a convolution");
     (*conv)->problem = *problem;
     /* It matters for f32 only, and in the forward pass only what follows. */
     (*conv)->problem.tf32 = problem->tf32 && problem->dtype == CVY_F32;
-    (*conv)->problem.any_order = device->any_order;
+    (*conv)->problem.any_order = device->order == GPU_ORDER_ANY;
     if (problem->pass != GPU_CONV_FORWARD)
         (*conv)->problem.bias = (*conv)->problem.residual = false;
     if (problem->pass != GPU_CONV_FORWARD)
