@@ -120,6 +120,8 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         OPT_TEXT("precision", 0, &bench.precision, "TYPE",
                  "auto, fp32, bf16; tf32 or fp16 on a GPU; fp64 with --device ref (default: auto)"),
         OPT_TEXT("device", 0, &bench.device, "DEVICE", "auto, cpu, cuda, cuda:1, ... or ref (default: auto)"),
+        OPT_TEXT("deterministic", 0, &bench.deterministic, "yes|sums|no",
+                 "of a GPU: whether results may differ from run to run (default: yes)"),
         OPT_INT("image-size", 0, &bench.image_size, "PIXELS", "side of the input", CVY_MIN_IMAGE_SIZE,
                 CVY_MAX_IMAGE_SIZE),
         OPT_INT("num-classes", 0, &bench.num_classes, "N", "classes (default: 1000; ssd320: 90)", 1, 2147483647.0),

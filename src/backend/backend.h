@@ -132,6 +132,9 @@ struct cvy_backend {
      * and sums do so by themselves, and so do plans before they are prepared and before they run; kernels do not. NULL:
      * nothing to do. */
     cvy_status (*enter)(cvy_device *device);
+    /* Whether results may differ from run to run, for what is planned from here on: "yes", none may; "sums", those of
+     * the statistics and gradients of batch norms; "no", any. NULL: none ever do. */
+    cvy_status (*set_deterministic)(cvy_device *device, const char *word);
     /* Device memory, zeroed, 64-byte aligned (256 on GPUs). */
     cvy_status (*allocate)(cvy_device *device, size_t bytes, void **memory);
     void (*release)(cvy_device *device, void *memory);
@@ -221,6 +224,9 @@ extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_ch
 /* Open "cpu", "ref", "check:cpu", "cuda:0", ...; "auto" is the first GPU where there is one, else the CPU. Unknown:
  * CVY_USAGE; not here: CVY_UNAVAILABLE with why. */
 CVY_CHECKED cvy_status cvy_device_open(const char *name, int threads, cvy_device **device);
+/* --deterministic: cvy_backend.set_deterministic, where the backend has it. NULL or "": as it was opened. CVY_USAGE for
+ * another word than "yes", "sums" and "no". */
+CVY_CHECKED cvy_status cvy_device_set_deterministic(cvy_device *device, const char *word);
 void cvy_device_close(cvy_device *device);
 /* Whether a run with the settings `then` may resume under `now`: each setting is unchanged. One that `then` does not
  * have was added since, and is unchanged where nothing is set in the environment. */

@@ -48,6 +48,15 @@ cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
                     CVY_PERHAPS(backend_name, "auto", "cpu", "cuda", "ref", "check"));
 }
 
+cvy_status cvy_device_set_deterministic(cvy_device *device, const char *word)
+{
+    if (!word || !word[0])
+        return CVY_OK;
+    if (strcmp(word, "yes") != 0 && strcmp(word, "sums") != 0 && strcmp(word, "no") != 0)
+        return cvy_fail(CVY_USAGE, "option --deterministic is yes, sums or no, not %s", cvy_quote(word));
+    return device->backend->set_deterministic ? device->backend->set_deterministic(device, word) : CVY_OK;
+}
+
 cvy_status cvy_gpu_query(int number, struct cvy_gpu *gpu, int *count)
 {
     CVY_REQUIRE(gpu);

@@ -124,6 +124,7 @@ static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options
     model = cvy_model_options_usual(architecture, options->num_classes, options->image_size);
     CVY_GOTO(cvy_model_choose(&model, options->padding, options->squeeze_width));
     CVY_GOTO(cvy_device_open(options->device ? options->device : "auto", options->threads, &bench->device));
+    CVY_GOTO(cvy_device_set_deterministic(bench->device, options->deterministic));
     CVY_GOTO(cvy_precision_choose(options->precision, bench->device, &dtype));
     CVY_GOTO(choose_batch(bench, options, architecture, &model, dtype, training, &batch));
     if (options->data)

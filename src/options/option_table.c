@@ -28,6 +28,7 @@ static const char *const val_losses[] = {"plain", "reference", NULL};
 static const char *const backbone_strides[] = {"slim", "torchvision", NULL};
 static const char *const area_rules[] = {"annotation", "box", NULL};
 static const char *const compressions[] = {"none", "bf16", "fp16", NULL};
+static const char *const orders[] = {"yes", "sums", "no", NULL};
 static const char *const statistics_rules[] = {"rank0", "own", NULL};
 static const char *const interpolations[] = {"bilinear", "bicubic", "triangular", NULL};
 
@@ -230,6 +231,9 @@ static const struct cvy_option_row rows[] = {
          "how the loss scale moves: torch, torch-fixed, tensorflow, apex, fp16-utils, static (default: torch with "
          "fp16)"),
     TEXT("device", NULL, 0, "D", device, NULL, CVY_OPTION_RESULT, "auto, cpu, cuda, cuda:1, ref, check:cpu"),
+    TEXT("deterministic", NULL, 0, "WORD", deterministic, orders, CVY_OPTION_RESULT,
+         "of a GPU: whether results may differ from run to run: yes: none may; sums: those of batch norms; no: any "
+         "(default: yes)"),
     INT_OR("threads", 0, threads, 1, 4096, 0, CVY_OPTION_RESULT, "compute threads (0: all cores)"),
     INT_OR("workers", 'j', workers, 1, 1024, -1, CVY_OPTION_RUN, "decoding threads (-1: one for each core)"),
     FLAG("ram-cache", ram_cache, CVY_OPTION_RUN, "keep the images' files in memory as they are first read"),

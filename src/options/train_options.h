@@ -43,7 +43,7 @@ struct cvy_train_options {
     char ema_rule[16];       /* batch or step */
     char mixup_rule[16], val_loss[16], class_weights[CVY_PATH_MAX] /* none, balanced, NAME=W,... or a file */;
     bool sync_bn;
-    char gradient_compression[8], running_statistics[8];
+    char gradient_compression[8], running_statistics[8], deterministic[8];
     double lars_eta;
     int64_t precise_bn /* 0: running statistics are those of the steps */;
     int64_t rewinds /* 0: a training that diverges does not go back */;

@@ -85,6 +85,15 @@ done
 expect 0 "$convoy" info resnet18 --plan --mode train --batch-size 4 --device cuda --precision fp16 --runs 0
 grep -q 'cuda.batch_norm' out || fail "the plan does not name the GPU's kernels"
 
+# What may differ from run to run is kept with the run, whether an option says it or the environment.
+expect 0 train loose --device cuda --precision fp32 --run-epochs 1 --deterministic sums
+grep -aq 'CONVOY_CUDA_DETERMINISTIC=sums' loose/run/checkpoint.safetensors || fail "the checkpoint does not say what may differ"
+expect 0 train loose --device cuda --resume run
+expect 2 train loose --device cuda --resume run --deterministic yes --epochs 3
+grep -q 'DETERMINISTIC=sums", this run has .*DETERMINISTIC=yes' err || fail "nothing says that the order of sums was another"
+expect_sentence 2 'option --deterministic is yes, sums or no, not "perhaps"' "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 2 --device cuda --deterministic perhaps
+expect 0 "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 2 --device cpu --deterministic no --iterations 1 --warmup 1
+
 # A pass that cannot be recorded is started kernel by kernel.
 train_once() { # NAME: the losses in NAME.csv
     expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 2 --epochs 1 --lr 0.01 --training-only --no-checkpoints \

@@ -129,17 +129,34 @@ static cvy_status choose(struct gpu_device *gpu, const char *variable, const cha
     return CVY_OK;
 }
 
+/* In the order of enum gpu_order. */
+static const char *const orders[] = {"yes", "no", "sums"};
+#define ORDER_VARIABLE "CONVOY_CUDA_DETERMINISTIC"
+
+static cvy_status set_deterministic(cvy_device *device, const char *word)
+{
+    char *setting = strstr(device->settings, ORDER_VARIABLE); /* the last one */
+    int order = 0;
+
+    while (strcmp(word, orders[order]) != 0)
+        order++;
+    gpu_of(device)->order = (enum gpu_order)order;
+    if (setting)
+        snprintf(setting, sizeof device->settings - (size_t)(setting - device->settings), "%s=%s", ORDER_VARIABLE,
+                 word);
+    return CVY_OK;
+}
+
 static cvy_status choose_kernels(struct gpu_device *gpu)
 {
-    /* In the order of enum gpu_statistics_selection, gpu_grouped_selection and gpu_order. */
+    /* In the order of enum gpu_statistics_selection and enum gpu_grouped_selection. */
     static const char *const parts[] = {"timed", "fused", "separate"}, *const groups[] = {"timed", "own", "cudnn"};
-    static const char *const orders[] = {"yes", "no", "sums"};
     int statistics, patterns, grouped, order;
 
     CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", parts, &statistics));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_PATTERNS", parts, &patterns));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_GROUPED", groups, &grouped));
-    CVY_TRY(choose(gpu, "CONVOY_CUDA_DETERMINISTIC", orders, &order));
+    CVY_TRY(choose(gpu, ORDER_VARIABLE, orders, &order));
     gpu->order = (enum gpu_order)order;
     gpu->statistics = (enum gpu_statistics_selection)statistics;
     gpu->patterns = (enum gpu_statistics_selection)patterns;
@@ -358,6 +375,7 @@ const struct cvy_backend gpu_backend = {
     .upload_small = gpu_upload_small,
     .rewrite = gpu_rewrite,
     .tensor_bytes = gpu_tensor_bytes,
+    .set_deterministic = set_deterministic,
     .measure_peak = gpu_peak,
     .available = device_available,
     .describe = device_describe,

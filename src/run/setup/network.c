@@ -22,7 +22,8 @@ cvy_status cvy_run_open_device(struct cvy_run *run)
     if (run->state.device)
         return CVY_OK;
     CVY_TRY(cvy_ranks_name_device(run, run->ranks.device_name, sizeof run->ranks.device_name));
-    return cvy_device_open(run->ranks.device_name, choose_threads(run), &run->state.device);
+    CVY_TRY(cvy_device_open(run->ranks.device_name, choose_threads(run), &run->state.device));
+    return cvy_device_set_deterministic(run->state.device, run->config->options.deterministic);
 }
 
 /* An average that came with no file begins at the weights; where nothing is trained, there is none then. */

@@ -69,7 +69,7 @@ static cvy_status check_settings(const struct cvy_run *run)
         return CVY_OK;
     return cvy_fail(CVY_USAGE,
                     "the checkpoint %s was made with %s, this run has %s, and a resumed run cannot change it: set the "
-                    "environment variable as it was",
+                    "environment variable, or the option, as it was",
                     cvy_quote(run->resume.file), cvy_quote(then), run->state.device->settings);
 }
 
