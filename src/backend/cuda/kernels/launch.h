@@ -235,9 +235,23 @@ GPU_BODY void gpu_store_words(void *to, struct gpu_words words)
 
 #endif
 
-/* Two elements of 16 bits each, added and rounded: a sum in f32, rounded again, is the same, as f32 has more than twice
- * their digits. */
+/* Two elements of 16 bits: of floats, and added and rounded: a sum in f32, rounded again, is the same, as f32 has more
+ * than twice their digits. */
 #ifdef __CUDACC__
+
+GPU_BODY uint32_t gpu_to_pair_f16(float low, float high)
+{
+    const __half2 pair = __floats2half2_rn(low, high);
+
+    return *(const uint32_t *)&pair;
+}
+
+GPU_BODY uint32_t gpu_to_pair_bf16(float low, float high)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+
+    return *(const uint32_t *)&pair;
+}
 
 GPU_BODY uint32_t gpu_add_pair_f16(uint32_t a, uint32_t b)
 {
@@ -264,12 +278,22 @@ GPU_BODY float gpu_add_unless(uint32_t bits, float sum, float v)
 
 #else
 
+GPU_BODY uint32_t gpu_to_pair_f16(float low, float high)
+{
+    return gpu_to_f16(low) | (uint32_t)gpu_to_f16(high) << 16;
+}
+
+GPU_BODY uint32_t gpu_to_pair_bf16(float low, float high)
+{
+    return gpu_to_bf16(low) | (uint32_t)gpu_to_bf16(high) << 16;
+}
+
 GPU_BODY uint32_t gpu_add_pair_f16(uint32_t a, uint32_t b)
 {
     const float low = gpu_from_f16((uint16_t)a) + gpu_from_f16((uint16_t)b);
     const float high = gpu_from_f16((uint16_t)(a >> 16)) + gpu_from_f16((uint16_t)(b >> 16));
 
-    return gpu_to_f16(low) | (uint32_t)gpu_to_f16(high) << 16;
+    return gpu_to_pair_f16(low, high);
 }
 
 GPU_BODY uint32_t gpu_add_pair_bf16(uint32_t a, uint32_t b)
@@ -277,7 +301,7 @@ GPU_BODY uint32_t gpu_add_pair_bf16(uint32_t a, uint32_t b)
     const float low = gpu_from_bf16((uint16_t)a) + gpu_from_bf16((uint16_t)b);
     const float high = gpu_from_bf16((uint16_t)(a >> 16)) + gpu_from_bf16((uint16_t)(b >> 16));
 
-    return gpu_to_bf16(low) | (uint32_t)gpu_to_bf16(high) << 16;
+    return gpu_to_pair_bf16(low, high);
 }
 
 GPU_BODY float gpu_add_unless(uint32_t bits, float sum, float v)
@@ -328,13 +352,17 @@ GPU_BODY void gpu_put8_f32(float *to, const float v[8])
         const struct gpu_words words[1] = {gpu_load_words(from)};                                                      \
         gpu_widen8_##type(words, v);                                                                                   \
     }                                                                                                                  \
-    GPU_BODY void gpu_put8_##type(uint16_t *to, const float v[8])                                                      \
+    GPU_BODY struct gpu_words gpu_narrow8_##type(const float v[8])                                                     \
     {                                                                                                                  \
         struct gpu_words words;                                                                                        \
         GPU_UNROLL                                                                                                     \
         for (int i = 0; i < 4; i++)                                                                                    \
-            words.word[i] = gpu_to_##type(v[2 * i]) | (uint32_t)gpu_to_##type(v[2 * i + 1]) << 16;                     \
-        gpu_store_words(to, words);                                                                                    \
+            words.word[i] = gpu_to_pair_##type(v[2 * i], v[2 * i + 1]);                                                \
+        return words;                                                                                                  \
+    }                                                                                                                  \
+    GPU_BODY void gpu_put8_##type(uint16_t *to, const float v[8])                                                      \
+    {                                                                                                                  \
+        gpu_store_words(to, gpu_narrow8_##type(v));                                                                    \
     }
 GPU_EIGHT(f16)
 GPU_EIGHT(bf16)

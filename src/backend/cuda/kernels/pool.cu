@@ -37,16 +37,63 @@ GPU_BODY struct pixel pixel_of(const struct gpu_window *a, int32_t width, int32_
     return pixel;
 }
 
-/* What batch norm does to the channels of a thread. */
-struct norm_numbers {
-    float mean[8], scale[8], beta[8];
-};
-
 /* Whether `value`, which comes later, takes the place of the maximum so far: a larger one does, and the first NaN. */
 GPU_BODY bool wins(float value, float maximum)
 {
     return !(value <= maximum) && maximum == maximum;
 }
+
+/* What comes out of a ReLU and where, in one number, the larger the better: the bits of an element that is not negative
+ * are in its order, NaN above all, and of equal ones the first has the highest place, from 8 down to 0. */
+typedef uint32_t key_f16, key_bf16;
+typedef uint64_t key_f32;
+
+GPU_BODY key_f32 make_key_f32(float v)
+{
+    v = gpu_relu_of(v);
+    return (uint64_t)(v == v ? gpu_bits_of_float(v) : 0x7fffffffU) << 32; /* one NaN, as the other types have */
+}
+
+GPU_BODY float key_value_f32(key_f32 key)
+{
+    return gpu_float_of_bits((uint32_t)(key >> 32));
+}
+
+GPU_BODY void make_keys_f32x8(const float v[8], key_f32 keys[8])
+{
+    GPU_UNROLL
+    for (int i = 0; i < 8; i++)
+        keys[i] = make_key_f32(v[i]);
+}
+
+GPU_BODY void make_keys_f32x1(const float v[1], key_f32 keys[1])
+{
+    keys[0] = make_key_f32(v[0]);
+}
+
+#define HALF_KEYS(type)                                                                                                \
+    GPU_BODY float key_value_##type(uint32_t key)                                                                      \
+    {                                                                                                                  \
+        return gpu_from_##type((uint16_t)(key >> 16));                                                                 \
+    }                                                                                                                  \
+    GPU_BODY void make_keys_##type##x8(const float v[8], uint32_t keys[8])                                             \
+    {                                                                                                                  \
+        float y[8];                                                                                                    \
+        GPU_UNROLL                                                                                                     \
+        for (int i = 0; i < 8; i++)                                                                                    \
+            y[i] = gpu_relu_of(v[i]);                                                                                  \
+        const struct gpu_words words = gpu_narrow8_##type(y);                                                          \
+        GPU_UNROLL                                                                                                     \
+        for (int i = 0; i < 8; i++)                                                                                    \
+            keys[i] = i % 2 ? words.word[i / 2] & 0xffff0000U : words.word[i / 2] << 16;                               \
+    }                                                                                                                  \
+    GPU_BODY void make_keys_##type##x1(const float v[1], uint32_t keys[1])                                             \
+    {                                                                                                                  \
+        keys[0] = (uint32_t)gpu_to_##type(gpu_relu_of(v[0])) << 16;                                                    \
+    }
+HALF_KEYS(f16)
+HALF_KEYS(bf16)
+#undef HALF_KEYS
 
 /* 8 bytes at addresses that are multiples of 8, or one anywhere. */
 GPU_BODY void put_bytes(uint8_t *to, const int32_t *values, int32_t width)
