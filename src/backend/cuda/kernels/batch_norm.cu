@@ -37,6 +37,7 @@ struct apply_args {
     float *batch_mean, *batch_rstd, *new_mean, *new_var;
     const float *running_mean, *running_var;
     bool sums;           /* mean and var are the sums that they are made of */
+    double share;        /* 1 / rows */
     void *scale, *shift; /* of kernel numbers; may be NULL */
     struct gpu_known_norm other; /* of kernel apply_pair: the residual's */
     float eps, momentum;
@@ -62,10 +63,11 @@ struct backward_args {
     enum cvy_activation activation;
 };
 
-/* From the sums, in f32, of a channel and of its squares: what cancels here is lost (doc/cuda.md). */
-GPU_BODY void moments_of(float sum, float squares, int64_t rows, float *mean, float *variance)
+/* From the sums, in f32, of a channel and of its squares: what cancels here is lost (doc/cuda.md). `share`: 1 / rows.
+ * Every thread that normalises does this for its channels: a division of doubles takes as long as some rows. */
+GPU_BODY void moments_of(float sum, float squares, double share, float *mean, float *variance)
 {
-    const double first = (double)sum / (double)rows, second = (double)squares / (double)rows - first * first;
+    const double first = (double)sum * share, second = (double)squares * share - first * first;
 
     *mean = (float)first;
     *variance = second < 0 ? 0 : (float)second;
@@ -87,57 +89,67 @@ GPU_BODY void given_moments(const struct apply_args *a, int32_t c, float *mean, 
     *mean = a->mean[c];
     *variance = a->var[c];
     if (a->sums)
-        moments_of(*mean, *variance, a->spread.rows, mean, variance);
+        moments_of(*mean, *variance, a->share, mean, variance);
 }
 
-GPU_BODY void apply_numbers(const struct apply_args *a, int32_t channel, int32_t width, float *mean, float *scale,
-                            float *beta)
-{
-    float gamma[8];
-
-    gpu_get_channels(a->gamma, channel, width, gamma);
-    gpu_get_channels(a->rstd ? a->rstd : a->var, channel, width, scale);
-    if (a->sums) {
-        gpu_get_channels(a->mean, channel, width, mean);
-        gpu_get_channels(a->beta, channel, width, beta);
-        GPU_UNROLL
-        for (int32_t i = 0; i < width; i++) {
-            moments_of(mean[i], scale[i], a->spread.rows, &mean[i], &scale[i]);
-            scale[i] = 1 / sqrtf(scale[i] + a->eps) * gamma[i];
-        }
-        return;
-    }
-    GPU_UNROLL
-    for (int32_t i = 0; i < width; i++) {
-        scale[i] = (a->rstd ? scale[i] : 1 / sqrtf(scale[i] + a->eps)) * gamma[i];
-        mean[i] = beta[i] = 0;
-    }
-    if (a->mean)
-        gpu_get_channels(a->mean, channel, width, mean);
-    if (a->beta)
-        gpu_get_channels(a->beta, channel, width, beta);
-}
-
-/* What a batch norm in training owes beside y, for the channels of a thread; mean and variance are given. */
-GPU_BODY void write_statistics(const struct apply_args *a, int32_t channel, int32_t width)
+/* What a batch norm in training owes beside y, of a channel; mean and variance are given. */
+GPU_BODY void write_statistics(const struct apply_args *a, int32_t c)
 {
     const double rows = (double)a->spread.rows, momentum = (double)a->momentum;
+    float first, second;
 
-    for (int32_t c = channel; c < channel + width; c++) {
-        float first, second;
-        given_moments(a, c, &first, &second);
-        const double mean = (double)first, variance = (double)second;
-        a->batch_mean[c] = first;
-        a->batch_rstd[c] = 1 / sqrtf(second + a->eps); /* as in apply_numbers: the same bits */
-        if (a->scale)
-            put_scale_and_shift(a->dtype, c, a->gamma[c], a->beta[c], first, 1 / sqrtf(second + a->eps), a->scale,
-                                a->shift);
-        if (a->new_mean)
-            a->new_mean[c] = (float)((1 - momentum) * (double)a->running_mean[c] + momentum * mean);
-        if (a->new_var)
-            a->new_var[c] =
-                (float)((1 - momentum) * (double)a->running_var[c] + momentum * variance * rows / (rows - 1));
+    given_moments(a, c, &first, &second);
+    const double mean = (double)first, variance = (double)second;
+    a->batch_mean[c] = first;
+    a->batch_rstd[c] = 1 / sqrtf(second + a->eps); /* as in put_numbers: the same bits */
+    if (a->scale)
+        put_scale_and_shift(a->dtype, c, a->gamma[c], a->beta[c], first, 1 / sqrtf(second + a->eps), a->scale,
+                            a->shift);
+    if (a->new_mean)
+        a->new_mean[c] = (float)((1 - momentum) * (double)a->running_mean[c] + momentum * mean);
+    if (a->new_var)
+        a->new_var[c] = (float)((1 - momentum) * (double)a->running_var[c] + momentum * variance * rows / (rows - 1));
+}
+
+/* What y is made of x with, and the residual's batch norm: rows of a table in shared memory that the threads of a block
+ * make together, a channel of the block each. */
+enum { MEAN, SCALE, BETA, NUMBERS, OTHER_MEAN = NUMBERS, OTHER_SCALE, OTHER_BETA, ALL_NUMBERS };
+typedef float number_row[8 * SPREAD_THREADS];
+
+/* Channel c, at place `at` of the table. */
+GPU_BODY void put_numbers(const struct apply_args *a, int32_t c, int32_t at, bool paired, number_row *shared_numbers)
+{
+    float mean = a->mean ? a->mean[c] : 0, rstd;
+
+    if (a->rstd) {
+        rstd = a->rstd[c];
+    } else {
+        float variance = a->var[c];
+        if (a->sums)
+            moments_of(mean, variance, a->share, &mean, &variance);
+        rstd = 1 / sqrtf(variance + a->eps);
     }
+    shared_numbers[MEAN][at] = mean;
+    shared_numbers[SCALE][at] = rstd * a->gamma[c];
+    shared_numbers[BETA][at] = a->beta ? a->beta[c] : 0;
+    if (paired) {
+        shared_numbers[OTHER_MEAN][at] = a->other.mean[c];
+        shared_numbers[OTHER_SCALE][at] = a->other.rstd[c] * a->other.gamma[c];
+        shared_numbers[OTHER_BETA][at] = a->other.beta[c];
+    }
+}
+
+GPU_BODY void put_block_numbers(const struct apply_args *a, int32_t width, bool paired, number_row *shared_numbers)
+{
+    const int32_t channels = a->spread.across * width, first = GPU_BLOCK_Y * channels;
+
+    GPU_ROLLED
+    for (int32_t at = GPU_THREAD; at < channels && first + at < a->spread.channels; at += SPREAD_THREADS) {
+        put_numbers(a, first + at, at, paired, shared_numbers);
+        if (a->batch_rstd && GPU_BLOCK_X == 0)
+            write_statistics(a, first + at);
+    }
+    GPU_SYNC();
 }
 
 struct channel_numbers {
@@ -329,6 +341,7 @@ static struct apply_args apply_args_of(const struct gpu_batch_norm *what, const 
 
     memset(&args, 0, sizeof args);
     args.spread = gpu_spread_map(1, what->rows, what->channels);
+    args.share = 1 / (double)what->rows;
     args.x = what->x;
     args.residual = what->residual;
     args.y = what->y;
@@ -351,6 +364,8 @@ static void launch_apply(void *stream, enum cvy_dtype dtype, const struct apply_
 {
     if (args->other.rstd)
         GPU_LAUNCH_SPREAD(apply_pair, dtype, stream, 1, args->spread, *args);
+    else if (args->residual)
+        GPU_LAUNCH_SPREAD(apply_sum, dtype, stream, 1, args->spread, *args);
     else
         GPU_LAUNCH_SPREAD(apply, dtype, stream, 1, args->spread, *args);
 }
@@ -432,7 +447,7 @@ SPREAD_KERNEL(numbers, struct apply_args)
     const int64_t c = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
 
     if (c < a.spread.channels)
-        write_statistics(&a, (int32_t)c, 1);
+        write_statistics(&a, (int32_t)c);
 }
 
 GPU_EXTERN void gpu_batch_norm_numbers(void *stream, const struct gpu_batch_norm *what, const float *mean,
@@ -470,7 +485,8 @@ GPU_EXTERN void gpu_scale_and_shift(void *stream, enum cvy_dtype dtype, const fl
 struct moments_args {
     const float *sums, *squares;
     float *mean, *variance;
-    int64_t rows, channels;
+    int64_t channels;
+    double share;
 };
 
 /* A thread for each channel. */
@@ -479,7 +495,7 @@ SPREAD_KERNEL(moments, struct moments_args)
     const int64_t c = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
 
     if (c < a.channels)
-        moments_of(a.sums[c], a.squares[c], a.rows, &a.mean[c], &a.variance[c]);
+        moments_of(a.sums[c], a.squares[c], a.share, &a.mean[c], &a.variance[c]);
 }
 
 GPU_EXTERN void gpu_moments(void *stream, const float *sums, const float *squares, int64_t rows, int64_t channels,
@@ -492,8 +508,8 @@ GPU_EXTERN void gpu_moments(void *stream, const float *sums, const float *square
     args.squares = squares;
     args.mean = mean;
     args.variance = variance;
-    args.rows = rows;
     args.channels = channels;
+    args.share = 1 / (double)rows;
     GPU_LAUNCH(moments, stream, gpu_parts(channels, SPREAD_THREADS), 1, SPREAD_THREADS, args);
 }
 

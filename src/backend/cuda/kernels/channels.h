@@ -14,7 +14,8 @@ enum {
     SUM_MIN_ROWS = 16,  /* of a thread, before rows are shared by more blocks */
     SUM_MAX_ROWS = 512, /* in one chain of additions */
     MAP_ENOUGH_BLOCKS = 8 * GPU_PROCESSORS,
-    MAX_ROWS = 8 /* of a thread in a slice */
+    MAX_ROWS = 8,  /* of a thread in a slice, in sums */
+    MAP_ROWS = 16, /* in work on each element: what a thread does once should not count */
 };
 
 /* The rows of each image are cut into slices. The blocks of a kernel stand over tiles of channels in y, and in x over
@@ -111,7 +112,7 @@ static inline struct gpu_spread gpu_spread_sums(int64_t rows, int64_t channels)
 static inline struct gpu_spread gpu_spread_map(int64_t images, int64_t rows, int64_t channels)
 {
     struct gpu_spread spread = gpu_spread_over(rows, channels, SPREAD_THREADS);
-    int32_t each = MAX_ROWS;
+    int32_t each = MAP_ROWS;
 
     while (each > 1 && images * gpu_parts(rows, (int64_t)spread.down * each) * spread.tiles < MAP_ENOUGH_BLOCKS)
         each /= 2;
@@ -141,14 +142,17 @@ static inline struct gpu_spread gpu_spread_map(int64_t images, int64_t rows, int
 
 /* ---- on the GPU ---- */
 
-/* Kernels of SPREAD_THREADS, with registers for two blocks on a processor at least: without a number to aim at, ptxas
- * aims at more, and spills. */
+/* Kernels of SPREAD_THREADS, with registers for two blocks on a processor at least, or for `blocks`: without a number
+ * to aim at, ptxas aims at more, and spills. */
 #ifdef __CUDACC__
-#define SPREAD_KERNEL(name, type)        static __global__ void __launch_bounds__(SPREAD_THREADS, 2) name(const type a)
+#define SPREAD_KERNEL_OF(name, type, blocks)                                                                           \
+    static __global__ void __launch_bounds__(SPREAD_THREADS, blocks) name(const type a)
+#define SPREAD_KERNEL(name, type)        SPREAD_KERNEL_OF(name, type, 2)
 #define SPREAD_KERNEL_SHARED(name, type) SPREAD_KERNEL(name, type)
 #else
-#define SPREAD_KERNEL(name, type)        GPU_KERNEL(name, type, SPREAD_THREADS)
-#define SPREAD_KERNEL_SHARED(name, type) GPU_KERNEL_SHARED(name, type, SPREAD_THREADS)
+#define SPREAD_KERNEL_OF(name, type, blocks) GPU_KERNEL_SHARED(name, type, SPREAD_THREADS)
+#define SPREAD_KERNEL(name, type)            GPU_KERNEL(name, type, SPREAD_THREADS)
+#define SPREAD_KERNEL_SHARED(name, type)     GPU_KERNEL_SHARED(name, type, SPREAD_THREADS)
 #endif
 
 /* Puts the thread into a slice of its image. */
