@@ -105,16 +105,22 @@ grep -q 'warning: passes are not recorded, and each kernel is started by itself:
     fail "nothing says that passes are not recorded"
 expect_same recorded.csv unrecorded.csv
 
-# Grouped convolutions: the faster kernels, of times that are told; without times the engine's.
-rows_of_groups() {
-    expect 0 "$convoy" info resnext50-32x4d --plan --mode train --batch-size 2 --image-size 32 --device cuda --precision fp16 --runs 0
-    sed -n 's/^[a-z]* *\(conv2d[a-z_]*\) .*conv2 *cuda\.\(conv2d[a-z_]*\) .*/\2/p' out | sort -u | tr '\n' ' '
+# Grouped convolutions and first ones: the faster kernels, of times that are told; without times the engine's.
+rows_of() { # NETWORK LAYER
+    expect 0 "$convoy" info "$1" --plan --mode train --batch-size 2 --image-size 32 --device cuda --precision fp16 --runs 0
+    sed -n "s/^[a-z]* *\(conv2d[a-z_]*\)  *$2 *cuda\.\(conv2d[a-z_]*\) .*/\2/p" out | sort -u | tr '\n' ' '
+}
+rows_are() { # NETWORK LAYER ROWS WHEN
+    local found
+    found=$(rows_of "$1" "$2")
+    checks=$((checks + 1))
+    [ "$found" = "$3 " ] || fail "$4 $2 of $1 runs on $found, not $3"
 }
 groups_are() { # ROWS WHEN
-    local found
-    found=$(rows_of_groups)
-    checks=$((checks + 1))
-    [ "$found" = "$1 " ] || fail "$2 grouped convolutions run on $found, not $1"
+    rows_are resnext50-32x4d '[a-z0-9.]*conv2' "$1" "$2"
+}
+first_is() { # ROWS WHEN
+    rows_are resnet18 conv1 "$1" "$2"
 }
 ours="conv2d_bwd_data_grouped conv2d_bwd_weights_grouped conv2d_grouped"
 CONVOY_EMULATED_MS=2,1 groups_are "$ours" "where ours are faster"
@@ -123,6 +129,11 @@ CONVOY_EMULATED_MS=1,2 groups_are "conv2d conv2d_bwd_data conv2d_bwd_weights" "w
 groups_are "conv2d conv2d_bwd_data conv2d_bwd_weights" "without times"
 CONVOY_CUDA_GROUPED=own groups_are "$ours" "with CONVOY_CUDA_GROUPED=own"
 CONVOY_EMULATED_MS=2,1 CONVOY_CUDA_GROUPED=cudnn groups_are "conv2d conv2d_bwd_data conv2d_bwd_weights" "with CONVOY_CUDA_GROUPED=cudnn"
+CONVOY_EMULATED_MS=2,1 first_is "conv2d_bwd_weights_first conv2d_first" "where ours are faster"
+CONVOY_EMULATED_MS=1,2 first_is "conv2d conv2d_bwd_weights" "where cuDNN is faster"
+first_is "conv2d conv2d_bwd_weights" "without times"
+CONVOY_CUDA_FIRST=own first_is "conv2d_bwd_weights_first conv2d_first" "with CONVOY_CUDA_FIRST=own"
+CONVOY_EMULATED_MS=2,1 CONVOY_CUDA_FIRST=cudnn first_is "conv2d conv2d_bwd_weights" "with CONVOY_CUDA_FIRST=cudnn"
 CONVOY_CUDA_DETERMINISTIC=perhaps expect_sentence 2 'CONVOY_CUDA_DETERMINISTIC is "yes", "no" or "sums", not "perhaps"' "$convoy" info --device cuda resnet18 --plan
 CONVOY_CUDA_GROUPED=ours expect_sentence 2 'CONVOY_CUDA_GROUPED is "timed", "own" or "cudnn", not "ours"' "$convoy" info --device cuda resnet18 --plan
 expect 0 "$convoy" evaluate data --weights calm/run/model_best.safetensors --device cuda --precision fp16

@@ -272,7 +272,7 @@ static void a_candidate_is_timed_and_kept(void **state)
     assert_true(open_device(true));
     ran.fastest = -1; /* cuDNN's all take 20 ms */
     must(gpu_allocate(device.stream, GPU_TICKETS * sizeof *device.tickets, (void **)&device.tickets));
-    device.grouped = GPU_GROUPED_ALWAYS_CUDNN; /* what is measured here stands for our own kernels */
+    device.grouped = GPU_OWN_NEVER; /* what is measured here stands for our own kernels */
     device.base.dry_run = true;
     must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &quick, 256, &seconds));
     assert_true(seconds == 0 && candidate_runs == 0);
@@ -289,14 +289,14 @@ static void a_candidate_is_timed_and_kept(void **state)
 
     must(gpu_grouped_gain(&device, groups, &gain));
     assert_true(gain == 0); /* as asked for */
-    device.grouped = GPU_GROUPED_TIMED;
+    device.grouped = GPU_OWN_TIMED;
     must(gpu_grouped_gain(&device, groups, &gain));
     assert_true(gain > 0 && gain < 0.2);
     must(gpu_grouped_gain(&device, wide, &gain));
     assert_true(gain == 0);
     must(gpu_grouped_gain(&device, usual, &gain));
     assert_true(gain == 0);
-    device.grouped = GPU_GROUPED_ALWAYS_OWN;
+    device.grouped = GPU_OWN_ALWAYS;
     assert_int_equal(gpu_grouped_gain(&device, groups, &gain), CVY_UNAVAILABLE);
     must(gpu_grouped_gain(&device, usual, &gain));
     gpu_release(device.tickets);

@@ -30,6 +30,7 @@ struct copy {
     void *to;
     const void *from;
     bool there;
+    size_t bytes;
 };
 
 struct fiber {
@@ -198,12 +199,12 @@ static void run_block(int threads)
 
 /* ---- copies that nobody waits for at once ---- */
 
-void emulated_copy(void *to, const void *from, bool there)
+void emulated_copy(void *to, const void *from, bool there, size_t bytes)
 {
     struct fiber *fiber = &block.fibers[block.current];
 
-    assert(block.kernel && fiber->copy_count < MAX_COPIES && (((uintptr_t)to | (uintptr_t)from) & 15) == 0);
-    fiber->copies[fiber->copy_count++] = (struct copy){to, from, there};
+    assert(block.kernel && fiber->copy_count < MAX_COPIES && (((uintptr_t)to | (uintptr_t)from) & (bytes - 1)) == 0);
+    fiber->copies[fiber->copy_count++] = (struct copy){to, from, there, bytes};
 }
 
 void emulated_copy_group(void)
@@ -223,9 +224,9 @@ void emulated_copy_wait(void)
     for (int i = 0; i < arrived; i++) {
         const struct copy *copy = &fiber->copies[i];
         if (copy->there)
-            memcpy(copy->to, copy->from, 16);
+            memcpy(copy->to, copy->from, copy->bytes);
         else
-            memset(copy->to, 0, 16);
+            memset(copy->to, 0, copy->bytes);
     }
     fiber->copy_count -= arrived;
     memmove(fiber->copies, fiber->copies + arrived, (size_t)fiber->copy_count * sizeof *fiber->copies);

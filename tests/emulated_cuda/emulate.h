@@ -29,7 +29,7 @@ void emulated_sync(void);
 unsigned emulated_ticket(unsigned *counter);
 /* Stand-ins for kernels/warp.h, which documents them. Copies are made when they are waited for, matrices meet all
  * threads of a warp. */
-void emulated_copy(void *to, const void *from, bool there);
+void emulated_copy(void *to, const void *from, bool there, size_t bytes);
 void emulated_copy_group(void);
 void emulated_copy_wait(void);
 void emulated_mma(float (*widen)(uint16_t bits), float d[4], const uint32_t a[4], const uint32_t b[2]);
@@ -70,18 +70,19 @@ void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_
     }                                                                                                                  \
     static const struct emulated_kernel name##_kernel = {name##_call, sizeof(type), false, #name};
 /* One step more, so that a name that is a macro is replaced before it is joined. */
-#define GPU_KERNEL(name, type, most_threads)        EMULATED_FLAT(name, type)
-#define GPU_KERNEL_SHARED(name, type, most_threads) EMULATED_SHARED(name, type)
-#define GPU_SHARED                                  static
-#define GPU_SYNC()                                  emulated_sync()
-#define GPU_THREAD                                  (emulated_thread_position.thread)
-#define GPU_THREADS                                 (emulated_thread_position.threads)
-#define GPU_BLOCK_X                                 (emulated_thread_position.block_x)
-#define GPU_BLOCK_Y                                 (emulated_thread_position.block_y)
-#define GPU_BLOCKS_X                                (emulated_thread_position.blocks_x)
-#define GPU_BLOCKS_Y                                (emulated_thread_position.blocks_y)
-#define GPU_TICKET(counter)                         emulated_ticket(counter)
-#define GPU_FENCE()                                 ((void)0)
+#define GPU_KERNEL(name, type, most_threads)               EMULATED_FLAT(name, type)
+#define GPU_KERNEL_SHARED(name, type, most_threads)        EMULATED_SHARED(name, type)
+#define GPU_KERNEL_DENSE(name, type, most_threads, blocks) EMULATED_SHARED(name, type)
+#define GPU_SHARED                                         static
+#define GPU_SYNC()                                         emulated_sync()
+#define GPU_THREAD                                         (emulated_thread_position.thread)
+#define GPU_THREADS                                        (emulated_thread_position.threads)
+#define GPU_BLOCK_X                                        (emulated_thread_position.block_x)
+#define GPU_BLOCK_Y                                        (emulated_thread_position.block_y)
+#define GPU_BLOCKS_X                                       (emulated_thread_position.blocks_x)
+#define GPU_BLOCKS_Y                                       (emulated_thread_position.blocks_y)
+#define GPU_TICKET(counter)                                emulated_ticket(counter)
+#define GPU_FENCE()                                        ((void)0)
 #define GPU_UNROLL
 #define GPU_ROLLED
 #define GPU_PROCESSORS 2 /* few, so that small images keep their blocks walking */

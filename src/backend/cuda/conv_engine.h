@@ -89,6 +89,26 @@ CVY_CHECKED cvy_status gpu_conv_measure(struct gpu_device *device, const struct 
                                         const char *name, gpu_conv_runner *run, const void *context,
                                         size_t scratch_bytes, double *seconds);
 
+/* ---- own.c: kernels of our own on tensor cores, beside the engine's ---- */
+struct gpu_own_conv {
+    const char *name; /* under which times are kept */
+    gpu_conv_runner *run;
+    const void *context;
+    size_t scratch_bytes;
+};
+/* CVY_UNAVAILABLE where the GPU cannot run them. */
+CVY_CHECKED cvy_status gpu_check_tensor_cores(const struct gpu_device *device);
+/* What ours take; 0: not timed. */
+CVY_CHECKED cvy_status gpu_own_seconds(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                       const struct gpu_own_conv *own, double *seconds);
+/* What the engine takes, with statistics the way they would be made (a rearrangement of weights' gradients does not
+ * count); 0: not timed. CVY_UNAVAILABLE where it has nothing. */
+CVY_CHECKED cvy_status gpu_engine_seconds(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds);
+/* CVY_UNAVAILABLE where the engine's was measured to be faster, and where nothing is timed; both times go to
+ * plan->reason. */
+CVY_CHECKED cvy_status gpu_own_compare(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                       const struct gpu_own_conv *own, struct cvy_kernel_plan *plan);
+
 /* ---- grouped.c ---- */
 /* The seconds that the kernels of grouped.cu save on a problem whose parts are separate, where they are faster than the
  * engine; else 0. CVY_UNAVAILABLE where they must be used in any case. */

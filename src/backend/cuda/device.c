@@ -149,18 +149,20 @@ static cvy_status set_deterministic(cvy_device *device, const char *word)
 
 static cvy_status choose_kernels(struct gpu_device *gpu)
 {
-    /* In the order of enum gpu_statistics_selection and enum gpu_grouped_selection. */
-    static const char *const parts[] = {"timed", "fused", "separate"}, *const groups[] = {"timed", "own", "cudnn"};
-    int statistics, patterns, grouped, order;
+    /* In the order of enum gpu_statistics_selection and enum gpu_own_selection. */
+    static const char *const parts[] = {"timed", "fused", "separate"}, *const own[] = {"timed", "own", "cudnn"};
+    int statistics, patterns, grouped, first, order;
 
     CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", parts, &statistics));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_PATTERNS", parts, &patterns));
-    CVY_TRY(choose(gpu, "CONVOY_CUDA_GROUPED", groups, &grouped));
+    CVY_TRY(choose(gpu, "CONVOY_CUDA_GROUPED", own, &grouped));
+    CVY_TRY(choose(gpu, "CONVOY_CUDA_FIRST", own, &first));
     CVY_TRY(choose(gpu, ORDER_VARIABLE, orders, &order));
     gpu->order = (enum gpu_order)order;
     gpu->statistics = (enum gpu_statistics_selection)statistics;
     gpu->patterns = (enum gpu_statistics_selection)patterns;
-    gpu->grouped = (enum gpu_grouped_selection)grouped;
+    gpu->grouped = (enum gpu_own_selection)grouped;
+    gpu->first = (enum gpu_own_selection)first;
     gpu->base.conv_statistics = gpu->statistics != GPU_STATISTICS_ALWAYS_SEPARATE;
     return CVY_OK;
 }
@@ -335,6 +337,7 @@ static const struct cvy_kernel kernels[] = {
 #define CVY_OP_PRODUCT(...)
 #define CVY_OP_INT8(...)
 #include "graph/ops.def"
+    OWN(CONV2D, conv2d_first),
     OWN(CONV2D, conv2d_grouped),
     CUDNN(CONV2D, conv2d_prologue),
     CUDNN(CONV2D, conv2d_statistics),
@@ -344,6 +347,7 @@ static const struct cvy_kernel kernels[] = {
     CUDNN(CONV2D_BWD_DATA, conv2d_bwd_data_sums),
     CUDNN(CONV2D_BWD_DATA, conv2d_bwd_data),
     OWN(CONV2D_BWD_DATA, conv2d_bwd_data_plain),
+    OWN(CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_first),
     OWN(CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_grouped),
     CUDNN(CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_prologue),
     CUDNN(CONV2D_BWD_WEIGHTS, conv2d_bwd_weights),

@@ -40,11 +40,12 @@ struct gpu_device {
     /* The same for convolutions with the batch norm before them, forward and backward: CONVOY_CUDA_PATTERNS takes
      * the same words. */
     enum gpu_statistics_selection patterns;
-    enum gpu_grouped_selection {
-        GPU_GROUPED_TIMED, /* 16-bit floats use our own kernels where these were faster */
-        GPU_GROUPED_ALWAYS_OWN,
-        GPU_GROUPED_ALWAYS_CUDNN
-    } grouped; /* CONVOY_CUDA_GROUPED */
+    enum gpu_own_selection {
+        GPU_OWN_TIMED, /* 16-bit floats use our own kernels where these were faster */
+        GPU_OWN_ALWAYS,
+        GPU_OWN_NEVER
+    } grouped;                    /* CONVOY_CUDA_GROUPED */
+    enum gpu_own_selection first; /* CONVOY_CUDA_FIRST: the same for convolutions of images of few channels */
     /* Whether kernels of cuDNN's whose results differ from run to run may be taken: CONVOY_CUDA_DETERMINISTIC is "yes",
      * "no", or "sums", which admits those that add up statistics and sums of channels in any order. */
     enum gpu_order { GPU_ORDER_FIXED, GPU_ORDER_ANY, GPU_ORDER_ANY_OF_SUMS } order;
@@ -149,8 +150,10 @@ GPU_ROW(conv2d_prologue);
 GPU_ROW(conv2d_statistics);
 GPU_ROW(conv2d_bwd_data_sums);
 GPU_ROW(conv2d_bwd_weights_prologue);
+GPU_ROW(conv2d_first);
 GPU_ROW(conv2d_grouped);
 GPU_ROW(conv2d_bwd_data_grouped);
+GPU_ROW(conv2d_bwd_weights_first);
 GPU_ROW(conv2d_bwd_weights_grouped);
 GPU_ROW(conv2d_plain);
 GPU_ROW(conv2d_bwd_data_plain);

@@ -1,20 +1,10 @@
 /* Rows of grouped 3x3 convolutions on our own kernels (kernels/grouped.cu), candidates beside the engine's: taken where
  * they were measured to be faster, and where nothing is timed not (CONVOY_CUDA_GROUPED). */
-#include <stdio.h>
-#include <string.h>
-
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"
 
 static const char kernels_name[] = "grouped 1"; /* kept times are of this name: a new number for new kernels */
 enum { MAX_PIXELS_PER_IMAGE = 1 << 30, MAX_SIDE = 8192 }; /* tiles of at least 32 pixels: fewer than 2^31 of them */
-
-static cvy_status check_grouped(const struct gpu_device *device)
-{
-    return 10 * device->info.major + device->info.minor < 75 && !device->described
-               ? cvy_fail(CVY_UNAVAILABLE, "our kernels for groups need compute capability 7.5")
-               : CVY_OK;
-}
 
 /* CVY_UNAVAILABLE where the kernels do not do it. */
 static cvy_status call_of(const struct gpu_conv_problem *p, struct gpu_grouped *call)
@@ -90,68 +80,23 @@ static cvy_status run_candidate(struct gpu_device *device, const void *context, 
     return gpu_queued(device);
 }
 
-/* What ours takes; 0: not timed. */
-static cvy_status own_seconds(struct gpu_device *device, const struct gpu_conv_problem *problem, double *seconds)
+/* Our kernels for the problem, of which candidate->call is given. */
+static struct gpu_own_conv own_of(const struct candidate *candidate)
 {
-    struct candidate candidate = {.problem = problem};
+    const struct gpu_conv_problem *problem = candidate->problem;
     size_t bytes = statistics_bytes(problem);
 
-    CVY_TRY(call_of(problem, &candidate.call));
     if (problem->pass == GPU_CONV_WEIGHTS)
-        bytes = (size_t)(gpu_grouped_scratch(&candidate.call) + problem->k * candidate.call.width * 9) * sizeof(float);
-    return gpu_conv_measure(device, problem, kernels_name, run_candidate, &candidate, bytes, seconds);
-}
-
-/* What the engine takes, with statistics the way they would be made (a rearrangement of weights' gradients does not
- * count); 0: not timed. CVY_UNAVAILABLE where it has nothing. */
-static cvy_status engine_seconds(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds)
-{
-    struct gpu_conv *conv;
-    double fused;
-    cvy_status status;
-
-    if (problem.statistics == GPU_STATISTICS_SEPARATE && device->statistics == GPU_STATISTICS_ALWAYS_FUSED)
-        problem.statistics = GPU_STATISTICS_FUSED;
-    CVY_TRY(gpu_conv_open(device, &problem, &conv));
-    *seconds = gpu_conv_seconds(conv);
-    gpu_conv_close(conv);
-    if (problem.statistics != GPU_STATISTICS_SEPARATE || device->statistics == GPU_STATISTICS_ALWAYS_SEPARATE)
-        return CVY_OK;
-    problem.statistics = GPU_STATISTICS_FUSED;
-    status = gpu_conv_open(device, &problem, &conv);
-    if (status == CVY_OK) {
-        fused = gpu_conv_seconds(conv);
-        gpu_conv_close(conv);
-        if (fused > 0 && fused < *seconds)
-            *seconds = fused;
-    }
-    return status == CVY_UNAVAILABLE ? CVY_OK : status;
-}
-
-static cvy_status compare(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                          struct cvy_kernel_plan *plan)
-{
-    double own, engine;
-    cvy_status status;
-
-    if (device->grouped == GPU_GROUPED_ALWAYS_OWN)
-        return CVY_OK;
-    CVY_TRY(own_seconds(device, problem, &own));
-    status = engine_seconds(device, *problem, &engine);
-    if (status == CVY_UNAVAILABLE) /* there is nothing to lose against */
-        return CVY_OK;
-    CVY_TRY(status);
-    if (own <= 0 || engine <= 0)
-        return cvy_fail(CVY_UNAVAILABLE, "not timed");
-    if (engine <= own)
-        return cvy_fail(CVY_UNAVAILABLE, "%.3f ms, cuDNN %.3f ms", 1e3 * own, 1e3 * engine);
-    snprintf(plan->reason, sizeof plan->reason, "tensor cores: %.3f ms, cuDNN %.3f ms", 1e3 * own, 1e3 * engine);
-    return CVY_OK;
+        bytes =
+            (size_t)(gpu_grouped_scratch(&candidate->call) + problem->k * candidate->call.width * 9) * sizeof(float);
+    return (struct gpu_own_conv){
+        .name = kernels_name, .run = run_candidate, .context = candidate, .scratch_bytes = bytes};
 }
 
 cvy_status gpu_grouped_gain(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds)
 {
-    struct gpu_grouped call;
+    struct candidate candidate = {.problem = &problem};
+    struct gpu_own_conv ours;
     double own, engine;
     cvy_status status;
 
@@ -159,13 +104,14 @@ cvy_status gpu_grouped_gain(struct gpu_device *device, struct gpu_conv_problem p
     problem.prologue = problem.gradient_sums = GPU_PART_NONE;
     problem.statistics = problem.pass == GPU_CONV_FORWARD ? GPU_STATISTICS_SEPARATE : GPU_STATISTICS_NONE;
     problem.unmasked = false;
-    if (problem.groups == 1 || device->grouped == GPU_GROUPED_ALWAYS_CUDNN || check_grouped(device) != CVY_OK ||
-        call_of(&problem, &call) != CVY_OK)
+    if (problem.groups == 1 || device->grouped == GPU_OWN_NEVER || gpu_check_tensor_cores(device) != CVY_OK ||
+        call_of(&problem, &candidate.call) != CVY_OK)
         return CVY_OK;
-    if (device->grouped == GPU_GROUPED_ALWAYS_OWN)
+    if (device->grouped == GPU_OWN_ALWAYS)
         return cvy_fail(CVY_UNAVAILABLE, "CONVOY_CUDA_GROUPED is \"own\"");
-    CVY_TRY(own_seconds(device, &problem, &own));
-    status = engine_seconds(device, problem, &engine);
+    ours = own_of(&candidate);
+    CVY_TRY(gpu_own_seconds(device, &problem, &ours, &own));
+    status = gpu_engine_seconds(device, problem, &engine);
     if (status == CVY_OK && own > 0 && own < engine)
         *seconds = engine - own;
     return status == CVY_UNAVAILABLE ? CVY_OK : status;
@@ -177,19 +123,22 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct g
                           struct cvy_kernel_plan *plan)
 {
     struct gpu_device *gpu = gpu_of(device);
-    struct gpu_grouped call;
+    struct candidate candidate = {.problem = problem};
+    struct gpu_own_conv own;
 
-    plan->quiet = desc->attr.conv2d.groups == 1 || gpu->grouped == GPU_GROUPED_ALWAYS_CUDNN;
+    plan->quiet = desc->attr.conv2d.groups == 1 || gpu->grouped == GPU_OWN_NEVER;
     if (plan->quiet)
         return cvy_fail(CVY_UNAVAILABLE, "not for our kernels for groups");
     CVY_TRY(gpu_conv_describe(desc, problem));
-    plan->quiet = gpu->grouped == GPU_GROUPED_TIMED && !gpu_conv_is_timed(gpu, problem);
+    plan->quiet = gpu->grouped == GPU_OWN_TIMED && !gpu_conv_is_timed(gpu, problem);
     if (plan->quiet)
         return cvy_fail(CVY_UNAVAILABLE, "not timed");
-    CVY_TRY(check_grouped(gpu));
-    CVY_TRY(call_of(problem, &call));
-    CVY_TRY(compare(gpu, problem, plan));
-    return gpu_state(plan, &call, sizeof call);
+    CVY_TRY(gpu_check_tensor_cores(gpu));
+    CVY_TRY(call_of(problem, &candidate.call));
+    own = own_of(&candidate);
+    if (gpu->grouped == GPU_OWN_TIMED)
+        CVY_TRY(gpu_own_compare(gpu, problem, &own, plan));
+    return gpu_state(plan, &candidate.call, sizeof candidate.call);
 }
 
 cvy_status gpu_conv2d_grouped_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)

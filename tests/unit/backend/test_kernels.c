@@ -5,8 +5,8 @@
  * and 3 after a kernel that ended all work there, with the case that another process can continue from test_kernels the
  * whole suite on the CPU test_kernels --isa NAME           what depends on the instructions, with fewer of them: base,
  * avx2, avx512; exits 77 where the processor has no more test_kernels --networks           every shape of the networks,
- * of which the suite has some test_kernels --time [BATCH] [WORD]... the shortest time of each case whose name holds all
- * the words, with GFLOP/s, GB/s
+ * of which the suite has some test_kernels --time [--device cuda:0] [BATCH] [WORD]... the shortest time of each case
+ * whose name holds all the words, with GFLOP/s, GB/s; on a GPU in f16
  *
  * Integers come first: their sums are exact in any order (of direct algorithms), so results must be equal bit for bit.
  * Then random floats, with a bound for each output. */
@@ -493,6 +493,11 @@ static bool lower_isa(const char *name)
 static int time_kernels(int words, char **word)
 {
     suite.time = true;
+    if (words > 1 && strcmp(word[0], "--device") == 0) {
+        suite_take_device(word[1]);
+        words -= 2;
+        word += 2;
+    }
     suite.batch = words > 0 ? atoi(word[0]) : 0;
     if (suite.batch > 0) {
         words--;
@@ -546,7 +551,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "--time") == 0)
         return time_kernels(argc - 2, argv + 2);
     if (argc > 2 && strcmp(argv[1], "--device") == 0) {
-        suite.name = argv[2];
+        suite_take_device(argv[2]);
         for (int i = 3; i + 1 < argc; i += 2) {
             int *to = strcmp(argv[i], "--from") == 0    ? &suite.from
                       : strcmp(argv[i], "--every") == 0 ? &suite.every
@@ -555,9 +560,6 @@ int main(int argc, char **argv)
             if (to)
                 *to = atoi(argv[i + 1]);
         }
-        setenv("CONVOY_CUDA_DETERMINISTIC", "sums", 1);
-        setenv("CONVOY_CUDA_STATISTICS", "fused", 1); /* however fast: both rows are to be checked */
-        setenv("CONVOY_CUDA_GROUPED", "own", 1);
         if (suite.every > 0)
             return cmocka_run_group_tests(odd_shapes, suite_open, suite_close);
         return argc == 4 && strcmp(argv[3], "--rest") == 0 ? cmocka_run_group_tests(rest, suite_open, suite_close)

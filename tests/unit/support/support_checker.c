@@ -136,6 +136,13 @@ static void time_row(struct kernel_case *kernel, const struct cvy_kernel *row)
     kernel_run_release(&run);
 }
 
+static bool narrows(const struct kernel_case *kernel)
+{
+    const enum cvy_op op = kernel->desc.op;
+    return (kernel->data == DATA_FLOATS || (kernel->data == DATA_SPECIAL && is_conv(op) && suite.convolutions)) &&
+           (!kernel->fixed || op == CVY_OP_NORMALIZE) && (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U;
+}
+
 static void time_case(struct kernel_case *kernel)
 {
     for (int i = 0; i < suite.word_count; i++)
@@ -144,16 +151,14 @@ static void time_case(struct kernel_case *kernel)
     if (kernel->data != DATA_FLOATS)
         return;
     kernel_fill_inputs(kernel, 7);
+    if (suite.cpu->gpu && narrows(kernel)) {
+        const struct cvy_op_info *info = &cvy_ops[kernel->desc.op];
+        if (kernel_narrow(kernel, NULL, CVY_F16, info->f32_inputs, info->f32_outputs) != CVY_OK)
+            return;
+    }
     for (size_t i = 0; i < suite.backend->kernel_count; i++)
         if (suite.backend->kernels[i].op == kernel->desc.op)
             time_row(kernel, &suite.backend->kernels[i]);
-}
-
-static bool narrows(const struct kernel_case *kernel)
-{
-    const enum cvy_op op = kernel->desc.op;
-    return (kernel->data == DATA_FLOATS || (kernel->data == DATA_SPECIAL && is_conv(op) && suite.convolutions)) &&
-           (!kernel->fixed || op == CVY_OP_NORMALIZE) && (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U;
 }
 
 /* One way through one row: as it is, in place, with one thread. */
@@ -336,6 +341,15 @@ static bool open_cpu(void)
     open =
         open && setenv("CONVOY_CPU_WINOGRAD", "0", 1) == 0 && cvy_device_open("cpu", threads, &suite.direct) == CVY_OK;
     return unsetenv("CONVOY_CPU_WINOGRAD") == 0 && open;
+}
+
+void suite_take_device(const char *name)
+{
+    suite.name = name;
+    setenv("CONVOY_CUDA_DETERMINISTIC", "sums", 1);
+    setenv("CONVOY_CUDA_STATISTICS", "fused", 1);
+    setenv("CONVOY_CUDA_GROUPED", "own", 1);
+    setenv("CONVOY_CUDA_FIRST", "own", 1);
 }
 
 int suite_open(void **state)

@@ -436,7 +436,7 @@ cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, enum cvy_d
             values[k] = widen(dtype, halves[i][k]);
         }
     }
-    const cvy_status status = kernel_reference(kernel, ref);
+    const cvy_status status = ref ? kernel_reference(kernel, ref) : CVY_OK;
     for (int32_t i = 0; i < kernel->desc.inputs; i++)
         if (halves[i]) {
             free(kernel->in[i]);

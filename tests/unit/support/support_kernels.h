@@ -82,7 +82,7 @@ bool kernel_prepare_only(struct kernel_case *kernel, cvy_device *device, struct 
 void kernel_run_release(struct kernel_run *run);
 /* Make the case one of bf16 or f16: the tensors that `f32_inputs` and `f32_outputs` do not hold at f32 change their
  * type, and the inputs among them lose the digits that it does not have. Before `kernel_reference`, which is done here:
- * in f32, on the same inputs. */
+ * in f32, on the same inputs; `ref` NULL: not done. */
 cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, enum cvy_dtype dtype, uint32_t f32_inputs,
                          uint32_t f32_outputs);
 /* Compare with `want`; the first difference goes into trouble. A 16-bit float may be off by the bound and half a unit

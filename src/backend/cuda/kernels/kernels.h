@@ -100,6 +100,28 @@ int64_t gpu_grouped_scratch(const struct gpu_grouped *what);
 void gpu_grouped_weights(void *stream, const struct gpu_grouped *what, const void *x, const void *dy, float *dw,
                          float *scratch);
 
+/* ---- first.cu: convolutions of images of up to 4 channels with filters of up to 7 x 7, channels last ---- */
+struct gpu_first {
+    enum cvy_dtype dtype;           /* f16 or bf16, of x, w, y; dw is f32 */
+    int64_t n, h, w, p, q, outputs; /* outputs: a multiple of 8 */
+    int32_t channels, planes;       /* of a pixel: 4 or 8 as stored, of which up to 4 are not zeros; 4 are read */
+    int32_t kernel[2], stride, pad[2] /* top, left */; /* stride: 1 or 2 */
+    enum cvy_activation activation;                    /* after the bias */
+};
+struct gpu_first_memory {
+    const void *x, *w; /* w: K x R x S x channels */
+    const float *bias; /* or NULL */
+    void *y;
+    float *mean, *variance, *scratch; /* statistics of y; NULL: not asked for */
+    uint32_t *tickets;                /* a zero for every 64 outputs, zero again afterwards */
+};
+int64_t gpu_first_statistics_scratch(const struct gpu_first *what); /* floats */
+void gpu_first_forward(void *stream, const struct gpu_first *what, const struct gpu_first_memory *memory);
+/* dw in the arena's order, K x planes x R x S; `scratch`: this many floats. */
+int64_t gpu_first_weights_scratch(const struct gpu_first *what);
+void gpu_first_weights(void *stream, const struct gpu_first *what, const void *x, const void *dy, float *dw,
+                       float *scratch);
+
 /* ---- loss.cu: one block for each of `rows` rows of `classes` ---- */
 void gpu_softmax(void *stream, const float *logits, float *probabilities, int64_t rows, int64_t classes);
 /* q = w ((1 - smoothing) t + smoothing / classes), t from labels or (labels NULL) from soft targets, mixed with the

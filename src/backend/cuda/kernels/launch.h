@@ -15,7 +15,8 @@
  * GPU_KERNEL_OF(name, struct name_args, 256, function).
  *
  * One that waits for the other threads of its block with GPU_SYNC() is declared with GPU_KERNEL_SHARED: all threads of
- * the block must reach every GPU_SYNC(). */
+ * the block must reach every GPU_SYNC(). GPU_KERNEL_DENSE is the same with registers for `blocks` of them at once on a
+ * processor. */
 #ifndef CVY_BACKEND_CUDA_KERNELS_LAUNCH_H
 #define CVY_BACKEND_CUDA_KERNELS_LAUNCH_H
 
@@ -35,6 +36,12 @@
 #define GPU_BODY                               static __device__ __forceinline__
 #define GPU_KERNEL(name, type, threads)        static __global__ void __launch_bounds__(threads) name(const type a)
 #define GPU_KERNEL_SHARED(name, type, threads) GPU_KERNEL(name, type, threads)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800 /* they need other registers there */
+#define GPU_KERNEL_DENSE(name, type, threads, blocks) GPU_KERNEL(name, type, threads)
+#else
+#define GPU_KERNEL_DENSE(name, type, threads, blocks)                                                                  \
+    static __global__ void __launch_bounds__(threads, blocks) name(const type a)
+#endif
 #define GPU_KERNEL_OF(name, type, threads, function)                                                                   \
     GPU_KERNEL(name, type, threads)                                                                                    \
     {                                                                                                                  \

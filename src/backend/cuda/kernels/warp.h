@@ -27,6 +27,11 @@ GPU_BODY void gpu_store_pair(uint16_t *to, uint32_t pair)
     *(uint32_t *)to = pair;
 }
 
+GPU_BODY uint32_t gpu_load_pair(const uint16_t *from)
+{
+    return *(const uint32_t *)from;
+}
+
 GPU_BODY uint32_t gpu_shared_address(const void *shared)
 {
     return (uint32_t)__cvta_generic_to_shared(shared);
@@ -40,6 +45,18 @@ GPU_BODY void gpu_copy_words(void *to, const void *from, bool there)
 #else
     __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(gpu_shared_address(to)), "l"(from),
                      "r"(there ? 16 : 0)
+                     : "memory");
+#endif
+}
+
+/* The same of 8 bytes, four 16-bit floats. */
+GPU_BODY void gpu_copy_four(void *to, const void *from, bool there)
+{
+#if GPU_OLDER
+    *(uint2 *)to = there ? *(const uint2 *)from : make_uint2(0, 0);
+#else
+    __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(gpu_shared_address(to)), "l"(from),
+                     "r"(there ? 8 : 0)
                      : "memory");
 #endif
 }
@@ -139,9 +156,23 @@ GPU_BODY void gpu_store_pair(uint16_t *to, uint32_t pair)
     memcpy(to, &pair, sizeof pair);
 }
 
+GPU_BODY uint32_t gpu_load_pair(const uint16_t *from)
+{
+    uint32_t pair;
+
+    assert(((uintptr_t)from & 3) == 0);
+    memcpy(&pair, from, sizeof pair);
+    return pair;
+}
+
 GPU_BODY void gpu_copy_words(void *to, const void *from, bool there)
 {
-    emulated_copy(to, from, there);
+    emulated_copy(to, from, there, 16);
+}
+
+GPU_BODY void gpu_copy_four(void *to, const void *from, bool there)
+{
+    emulated_copy(to, from, there, 8);
 }
 
 GPU_BODY void gpu_copy_group(void)
