@@ -198,7 +198,7 @@ struct cvy_device {
     char description[128]; /* "AMD EPYC ..., AVX-512, oneDNN 2.6.3" */
     /* "CONVOY_CPU_WINOGRAD=auto": settings from the environment that change the numbers. Stored in checkpoints: a run
      * resumes under the same ones only. "" where there are none. */
-    char settings[192];
+    char settings[256];
     /* Set by the check device on the one it checks: kernels must not ask for layouts that cannot be reordered back to
      * plain. */
     bool checked;

@@ -122,6 +122,9 @@ groups_are() { # ROWS WHEN
 first_is() { # ROWS WHEN
     rows_are resnet18 conv1 "$1" "$2"
 }
+pointwise_is() { # ROWS WHEN
+    rows_are resnet18 '[a-z0-9.]*downsample.0' "$1" "$2"
+}
 ours="conv2d_bwd_data_grouped conv2d_bwd_weights_grouped conv2d_grouped"
 CONVOY_EMULATED_MS=2,1 groups_are "$ours" "where ours are faster"
 grep -q 'tensor cores: 1.000 ms, cuDNN 2.000 ms' out || fail "the plan does not say both times"
@@ -134,6 +137,10 @@ CONVOY_EMULATED_MS=1,2 first_is "conv2d conv2d_bwd_weights" "where cuDNN is fast
 first_is "conv2d conv2d_bwd_weights" "without times"
 CONVOY_CUDA_FIRST=own first_is "conv2d_bwd_weights_first conv2d_first" "with CONVOY_CUDA_FIRST=own"
 CONVOY_EMULATED_MS=2,1 CONVOY_CUDA_FIRST=cudnn first_is "conv2d conv2d_bwd_weights" "with CONVOY_CUDA_FIRST=cudnn"
+CONVOY_EMULATED_MS=2,1 pointwise_is "conv2d_bwd_data conv2d_bwd_weights conv2d_pointwise" "where ours are faster"
+CONVOY_EMULATED_MS=1,2 pointwise_is "conv2d conv2d_bwd_data conv2d_bwd_weights" "where cuDNN is faster"
+CONVOY_CUDA_POINTWISE=own pointwise_is "conv2d_bwd_data conv2d_bwd_weights conv2d_pointwise" "with CONVOY_CUDA_POINTWISE=own"
+CONVOY_EMULATED_MS=2,1 CONVOY_CUDA_POINTWISE=cudnn pointwise_is "conv2d conv2d_bwd_data conv2d_bwd_weights" "with CONVOY_CUDA_POINTWISE=cudnn"
 CONVOY_CUDA_DETERMINISTIC=perhaps expect_sentence 2 'CONVOY_CUDA_DETERMINISTIC is "yes", "no" or "sums", not "perhaps"' "$convoy" info --device cuda resnet18 --plan
 CONVOY_CUDA_GROUPED=ours expect_sentence 2 'CONVOY_CUDA_GROUPED is "timed", "own" or "cudnn", not "ours"' "$convoy" info --device cuda resnet18 --plan
 expect 0 "$convoy" evaluate data --weights calm/run/model_best.safetensors --device cuda --precision fp16

@@ -151,18 +151,20 @@ static cvy_status choose_kernels(struct gpu_device *gpu)
 {
     /* In the order of enum gpu_statistics_selection and enum gpu_own_selection. */
     static const char *const parts[] = {"timed", "fused", "separate"}, *const own[] = {"timed", "own", "cudnn"};
-    int statistics, patterns, grouped, first, order;
+    int statistics, patterns, grouped, first, pointwise, order;
 
     CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", parts, &statistics));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_PATTERNS", parts, &patterns));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_GROUPED", own, &grouped));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_FIRST", own, &first));
+    CVY_TRY(choose(gpu, "CONVOY_CUDA_POINTWISE", own, &pointwise));
     CVY_TRY(choose(gpu, ORDER_VARIABLE, orders, &order));
     gpu->order = (enum gpu_order)order;
     gpu->statistics = (enum gpu_statistics_selection)statistics;
     gpu->patterns = (enum gpu_statistics_selection)patterns;
     gpu->grouped = (enum gpu_own_selection)grouped;
     gpu->first = (enum gpu_own_selection)first;
+    gpu->pointwise = (enum gpu_own_selection)pointwise;
     gpu->base.conv_statistics = gpu->statistics != GPU_STATISTICS_ALWAYS_SEPARATE;
     return CVY_OK;
 }
@@ -339,6 +341,7 @@ static const struct cvy_kernel kernels[] = {
 #include "graph/ops.def"
     OWN(CONV2D, conv2d_first),
     OWN(CONV2D, conv2d_grouped),
+    OWN(CONV2D, conv2d_pointwise),
     CUDNN(CONV2D, conv2d_prologue),
     CUDNN(CONV2D, conv2d_statistics),
     CUDNN(CONV2D, conv2d),

@@ -44,8 +44,9 @@ struct gpu_device {
         GPU_OWN_TIMED, /* 16-bit floats use our own kernels where these were faster */
         GPU_OWN_ALWAYS,
         GPU_OWN_NEVER
-    } grouped;                    /* CONVOY_CUDA_GROUPED */
-    enum gpu_own_selection first; /* CONVOY_CUDA_FIRST: the same for convolutions of images of few channels */
+    } grouped;                        /* CONVOY_CUDA_GROUPED */
+    enum gpu_own_selection first;     /* CONVOY_CUDA_FIRST: the same for convolutions of images of few channels */
+    enum gpu_own_selection pointwise; /* CONVOY_CUDA_POINTWISE: for 1x1 convolutions with statistics */
     /* Whether kernels of cuDNN's whose results differ from run to run may be taken: CONVOY_CUDA_DETERMINISTIC is "yes",
      * "no", or "sums", which admits those that add up statistics and sums of channels in any order. */
     enum gpu_order { GPU_ORDER_FIXED, GPU_ORDER_ANY, GPU_ORDER_ANY_OF_SUMS } order;
@@ -151,6 +152,7 @@ GPU_ROW(conv2d_statistics);
 GPU_ROW(conv2d_bwd_data_sums);
 GPU_ROW(conv2d_bwd_weights_prologue);
 GPU_ROW(conv2d_first);
+GPU_ROW(conv2d_pointwise);
 GPU_ROW(conv2d_grouped);
 GPU_ROW(conv2d_bwd_data_grouped);
 GPU_ROW(conv2d_bwd_weights_first);

@@ -350,6 +350,7 @@ void suite_take_device(const char *name)
     setenv("CONVOY_CUDA_STATISTICS", "fused", 1);
     setenv("CONVOY_CUDA_GROUPED", "own", 1);
     setenv("CONVOY_CUDA_FIRST", "own", 1);
+    setenv("CONVOY_CUDA_POINTWISE", "own", 1);
 }
 
 int suite_open(void **state)

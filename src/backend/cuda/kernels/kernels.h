@@ -387,6 +387,21 @@ void gpu_narrow_floats(void *stream, enum cvy_dtype dtype, uint16_t *to, float *
                        const float *bound);
 void gpu_widen_floats(void *stream, enum cvy_dtype dtype, float *to, uint16_t *from, int64_t count, const float *bound);
 
+/* ---- pointwise.cu ---- */
+/* 1x1 convolutions of f16 or bf16, channels last: x (n, h, w, inputs), w (outputs, inputs), y (n, p, q, outputs);
+ * inputs and outputs are multiples of 8, and there are fewer than 2^31 pixels. */
+struct gpu_pointwise {
+    enum cvy_dtype dtype;
+    int64_t n, h, w, p, q;
+    int64_t inputs, outputs;
+    int32_t stride;
+};
+/* Floats of scratch memory. */
+int64_t gpu_pointwise_scratch(const struct gpu_pointwise *what);
+/* mean and variance (outputs) of what is written, over all pixels; both may be NULL. */
+void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *what, const void *x, const void *w, void *y,
+                           float *mean, float *variance, float *scratch);
+
 /* ---- compare.cu ---- */
 /* How far `found` is from `expected`, of the elements that a block of the launch has seen. Elements of f16 whose
  * expected value is above 2^15 do not count. */

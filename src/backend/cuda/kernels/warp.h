@@ -37,6 +37,15 @@ GPU_BODY uint32_t gpu_shared_address(const void *shared)
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
+/* GPU_LANE, read where it stands: what is computed of it is not kept in registers around a loop. */
+GPU_BODY int32_t gpu_lane_here(void)
+{
+    int32_t lane;
+
+    __asm__ volatile("mov.u32 %0, %%laneid;\n" : "=r"(lane));
+    return lane;
+}
+
 /* Queues a copy of 16 bytes; zeros where `there` is false (`from` must be a valid address all the same). */
 GPU_BODY void gpu_copy_words(void *to, const void *from, bool there)
 {
@@ -149,6 +158,11 @@ GPU_BODY void gpu_load_turned2(const uint16_t *row, uint32_t m[2])
 }
 
 #else
+
+GPU_BODY int32_t gpu_lane_here(void)
+{
+    return GPU_LANE;
+}
 
 GPU_BODY void gpu_store_pair(uint16_t *to, uint32_t pair)
 {

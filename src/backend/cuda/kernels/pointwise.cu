@@ -1,0 +1,195 @@
+/* 1x1 convolutions in 16-bit floats, channels last, with the statistics of what they write: products on tensor cores,
+ * sums in f32. For layers whose time is that of their memory: what they write is not read again for its statistics.
+ *
+ * A block makes 64 or 128 outputs of the pixels of tiles that it walks over, 128 pixels each: DEPTH inputs at a time
+ * come into shared memory while those before are multiplied. The sums of the channels it leaves for each walker; a
+ * second kernel adds them in order, so that the results are the same in every run. */
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/warp.h"
+
+enum {
+    POINTWISE_THREADS = 256,
+    ROWS = 128,         /* pixels of a tile */
+    DEPTH = 32,         /* inputs of a stage */
+    UNITS = DEPTH / 8,  /* of 16 bytes, for a pixel */
+    STAGES = 3,         /* two of them on their way */
+    LINES = POINTWISE_THREADS / UNITS,
+    BLOCKS_EACH = 2     /* on a processor */
+};
+#ifdef __CUDACC__
+#define POINTWISE_KERNEL(name)                                                                                         \
+    static __global__ void __launch_bounds__(POINTWISE_THREADS, BLOCKS_EACH) name(const struct pointwise_args a)
+#else
+#define POINTWISE_KERNEL(name) GPU_KERNEL_SHARED(name, struct pointwise_args, POINTWISE_THREADS)
+#endif
+
+struct pointwise_args {
+    const void *x, *w;
+    void *y;
+    float *partial; /* (walkers, 2, outputs): sums and those of squares; NULL: none are wanted */
+    int64_t rows;   /* pixels of y */
+    int32_t inputs, outputs, tiles;
+    int32_t stride, in[2], out[2]; /* stride 1: x has the rows of y */
+};
+
+/* The rows of x that a thread brings, or NULL after the last one. */
+struct rows {
+    const uint16_t *x[ROWS / LINES];
+};
+
+GPU_BODY struct rows rows_of(const struct pointwise_args *a, int64_t first_row)
+{
+    struct rows rows;
+
+    GPU_UNROLL
+    for (int i = 0; i < ROWS / LINES; i++) {
+        const int64_t row = first_row + GPU_THREAD / UNITS + i * LINES;
+        int64_t from = row;
+        if (a->stride > 1) {
+            const int32_t at = (int32_t)row, line = at / a->out[1], image = line / a->out[0];
+            from = ((int64_t)image * a->in[0] + (line - image * a->out[0]) * a->stride) * a->in[1] +
+                   (at - line * a->out[1]) * a->stride;
+        }
+        rows.x[i] = row < a->rows ? (const uint16_t *)a->x + from * a->inputs : NULL;
+    }
+    return rows;
+}
+
+/* Where 8 numbers lie in a stage, and of an output in the tile that is made: those of 8 neighbouring rows in banks of
+ * their own. */
+GPU_BODY int32_t stage_place(int32_t row, int32_t unit)
+{
+    return (row * UNITS + (unit ^ (row >> 1 & (UNITS - 1)))) * 8;
+}
+
+GPU_BODY int32_t made_place(int32_t row, int32_t unit, int32_t units)
+{
+    return (row * units + (unit ^ (row & 7))) * 8;
+}
+
+#define TYPE f16
+#define WIDE 64
+#include "backend/cuda/kernels/pointwise.inc"
+#undef WIDE
+#define WIDE 128
+#include "backend/cuda/kernels/pointwise.inc"
+#undef WIDE
+#undef TYPE
+#define TYPE bf16
+#define WIDE 64
+#include "backend/cuda/kernels/pointwise.inc"
+#undef WIDE
+#define WIDE 128
+#include "backend/cuda/kernels/pointwise.inc"
+#undef WIDE
+#undef TYPE
+
+/* ---- statistics ---- */
+
+struct pointwise_sum_args {
+    const float *partial;
+    float *mean, *variance;
+    int64_t rows;
+    int32_t outputs, walkers;
+};
+enum { SUM_CHANNELS = 32, SUM_PARTS = POINTWISE_THREADS / SUM_CHANNELS };
+
+/* A line of threads for every eighth walker, which the first one adds up. */
+GPU_KERNEL_SHARED(pointwise_sum, struct pointwise_sum_args, POINTWISE_THREADS)
+{
+    GPU_SHARED double shared_sums[2][POINTWISE_THREADS];
+    const int32_t part = GPU_THREAD / SUM_CHANNELS, channel = GPU_BLOCK_X * SUM_CHANNELS + GPU_THREAD % SUM_CHANNELS;
+    double total[2] = {0, 0}, mean, variance;
+
+    for (int32_t walker = part; channel < a.outputs && walker < a.walkers; walker += SUM_PARTS) {
+        const float *from = a.partial + (int64_t)walker * 2 * a.outputs + channel;
+        total[0] += (double)from[0];
+        total[1] += (double)from[a.outputs];
+    }
+    shared_sums[0][GPU_THREAD] = total[0];
+    shared_sums[1][GPU_THREAD] = total[1];
+    GPU_SYNC();
+    if (part > 0 || channel >= a.outputs)
+        return;
+    for (int32_t p = 1; p < SUM_PARTS; p++) {
+        total[0] += shared_sums[0][GPU_THREAD + p * SUM_CHANNELS];
+        total[1] += shared_sums[1][GPU_THREAD + p * SUM_CHANNELS];
+    }
+    mean = total[0] / (double)a.rows;
+    variance = total[1] / (double)a.rows - mean * mean;
+    a.mean[channel] = (float)mean;
+    a.variance[channel] = variance < 0 ? 0 : (float)variance;
+}
+
+/* ---- launches ---- */
+
+static int32_t wide_of(const struct gpu_pointwise *what)
+{
+    return what->outputs <= 64 ? 64 : 128;
+}
+
+static int64_t rows_in_all(const struct gpu_pointwise *what)
+{
+    return what->n * what->p * what->q;
+}
+
+static int64_t tiles_of(const struct gpu_pointwise *what)
+{
+    return (rows_in_all(what) + ROWS - 1) / ROWS;
+}
+
+/* Blocks that walk over the tiles, for each of the blocks of outputs: as many as there is room for at once. */
+static int64_t walkers_of(const struct gpu_pointwise *what)
+{
+    const int64_t columns = (what->outputs + wide_of(what) - 1) / wide_of(what), tiles = tiles_of(what);
+    const int64_t maximum = (BLOCKS_EACH * GPU_PROCESSORS + columns - 1) / columns;
+
+    return maximum < tiles ? maximum : tiles;
+}
+
+GPU_EXTERN int64_t gpu_pointwise_scratch(const struct gpu_pointwise *what)
+{
+    return walkers_of(what) * 2 * what->outputs;
+}
+
+GPU_EXTERN void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *what, const void *x, const void *w,
+                                      void *y, float *mean, float *variance, float *scratch)
+{
+    const int32_t wide = wide_of(what);
+    const int64_t walkers = walkers_of(what), columns = (what->outputs + wide - 1) / wide;
+    struct pointwise_args args;
+    struct pointwise_sum_args sum;
+
+    memset(&args, 0, sizeof args);
+    args.x = x;
+    args.w = w;
+    args.y = y;
+    args.partial = mean ? scratch : NULL;
+    args.rows = rows_in_all(what);
+    args.inputs = (int32_t)what->inputs;
+    args.outputs = (int32_t)what->outputs;
+    args.tiles = (int32_t)tiles_of(what);
+    args.stride = what->stride;
+    args.in[0] = (int32_t)what->h;
+    args.in[1] = (int32_t)what->w;
+    args.out[0] = (int32_t)what->p;
+    args.out[1] = (int32_t)what->q;
+    if (what->dtype == CVY_F16 && wide == 64)
+        GPU_LAUNCH(pointwise64_f16, stream, walkers, columns, POINTWISE_THREADS, args);
+    else if (what->dtype == CVY_F16)
+        GPU_LAUNCH(pointwise128_f16, stream, walkers, columns, POINTWISE_THREADS, args);
+    else if (wide == 64)
+        GPU_LAUNCH(pointwise64_bf16, stream, walkers, columns, POINTWISE_THREADS, args);
+    else
+        GPU_LAUNCH(pointwise128_bf16, stream, walkers, columns, POINTWISE_THREADS, args);
+    if (!mean)
+        return;
+    memset(&sum, 0, sizeof sum);
+    sum.partial = scratch;
+    sum.mean = mean;
+    sum.variance = variance;
+    sum.rows = args.rows;
+    sum.outputs = args.outputs;
+    sum.walkers = (int32_t)walkers;
+    GPU_LAUNCH(pointwise_sum, stream, (sum.outputs + SUM_CHANNELS - 1) / SUM_CHANNELS, 1, POINTWISE_THREADS, sum);
+}
