@@ -116,36 +116,60 @@ GPU_BODY void write_statistics(const struct apply_args *a, int32_t c)
 enum { MEAN, SCALE, BETA, NUMBERS, OTHER_MEAN = NUMBERS, OTHER_SCALE, OTHER_BETA, ALL_NUMBERS };
 typedef float number_row[8 * SPREAD_THREADS];
 
-/* Channel c, at place `at` of the table. */
-GPU_BODY void put_numbers(const struct apply_args *a, int32_t c, int32_t at, bool paired, number_row *shared_numbers)
-{
-    float mean = a->mean ? a->mean[c] : 0, rstd;
+/* What the numbers of a channel are made of. */
+struct number_sources {
+    float mean, variance, gamma, beta; /* rstd instead of variance, if that is there */
+};
 
-    if (a->rstd) {
-        rstd = a->rstd[c];
-    } else {
-        float variance = a->var[c];
-        if (a->sums)
-            moments_of(mean, variance, a->share, &mean, &variance);
-        rstd = 1 / sqrtf(variance + a->eps);
-    }
-    shared_numbers[MEAN][at] = mean;
-    shared_numbers[SCALE][at] = rstd * a->gamma[c];
-    shared_numbers[BETA][at] = a->beta ? a->beta[c] : 0;
-    if (paired) {
-        shared_numbers[OTHER_MEAN][at] = a->other.mean[c];
-        shared_numbers[OTHER_SCALE][at] = a->other.rstd[c] * a->other.gamma[c];
-        shared_numbers[OTHER_BETA][at] = a->other.beta[c];
-    }
+GPU_BODY struct number_sources sources_of(const struct apply_args *a, int32_t c)
+{
+    struct number_sources from;
+
+    from.mean = a->mean ? a->mean[c] : 0;
+    from.variance = a->rstd ? a->rstd[c] : a->var[c];
+    from.gamma = a->gamma[c];
+    from.beta = a->beta ? a->beta[c] : 0;
+    return from;
 }
 
+GPU_BODY void put_numbers(const struct apply_args *a, struct number_sources from, int32_t at,
+                          number_row *shared_numbers)
+{
+    if (a->sums)
+        moments_of(from.mean, from.variance, a->share, &from.mean, &from.variance);
+    shared_numbers[MEAN][at] = from.mean;
+    shared_numbers[SCALE][at] = (a->rstd ? from.variance : 1 / sqrtf(from.variance + a->eps)) * from.gamma;
+    shared_numbers[BETA][at] = from.beta;
+}
+
+/* Some channels of a thread are on their way at a time: of wide images it has eight. */
 GPU_BODY void put_block_numbers(const struct apply_args *a, int32_t width, bool paired, number_row *shared_numbers)
 {
-    const int32_t channels = a->spread.across * width, first = GPU_BLOCK_Y * channels;
+    enum { BATCH = 4 };
+    const int32_t first = GPU_BLOCK_Y * a->spread.across * width, left = a->spread.channels - first;
+    const int32_t channels = a->spread.across * width < left ? a->spread.across * width : left;
 
     GPU_ROLLED
-    for (int32_t at = GPU_THREAD; at < channels && first + at < a->spread.channels; at += SPREAD_THREADS) {
-        put_numbers(a, first + at, at, paired, shared_numbers);
+    for (int32_t at = GPU_THREAD; at < channels; at += BATCH * SPREAD_THREADS) {
+        struct number_sources from[BATCH];
+        GPU_UNROLL
+        for (int k = 0; k < BATCH; k++) {
+            const int32_t next = at + k * SPREAD_THREADS;
+            from[k] = sources_of(a, first + (next < channels ? next : at));
+        }
+        GPU_UNROLL
+        for (int k = 0; k < BATCH; k++) {
+            if (at + k * SPREAD_THREADS < channels)
+                put_numbers(a, from[k], at + k * SPREAD_THREADS, shared_numbers);
+        }
+    }
+    GPU_ROLLED
+    for (int32_t at = GPU_THREAD; at < channels; at += SPREAD_THREADS) {
+        if (paired) {
+            shared_numbers[OTHER_MEAN][at] = a->other.mean[first + at];
+            shared_numbers[OTHER_SCALE][at] = a->other.rstd[first + at] * a->other.gamma[first + at];
+            shared_numbers[OTHER_BETA][at] = a->other.beta[first + at];
+        }
         if (a->batch_rstd && GPU_BLOCK_X == 0)
             write_statistics(a, first + at);
     }
@@ -207,14 +231,18 @@ GPU_BODY int64_t partial_size(const struct gpu_spread *spread)
     return (int64_t)spread->walkers * spread->channels;
 }
 
-/* Adds what a walker has left to the sums of all. Forward: from sums around its shift to sums around `centre`. */
-GPU_BODY void add_partial(const struct gpu_spread *spread, int32_t walker, bool forward, double centre, double first,
-                          double second, double shift, double total[2])
+/* Adds what a walker has left to the sums of all. */
+GPU_BODY void add_partial(double first, double second, double total[2])
 {
-    const double rows = (double)gpu_walker_rows(spread, walker), away = shift - centre;
+    total[0] += first;
+    total[1] += second;
+}
 
-    total[0] += forward ? first + rows * away : first;
-    total[1] += forward ? second + 2 * away * first + rows * away * away : second;
+/* Forward, of so many rows: from sums around a shift that is `away` from where the sums of all are. */
+GPU_BODY void add_shifted(double rows, double away, double first, double second, double total[2])
+{
+    total[0] += first + rows * away;
+    total[1] += second + 2 * away * first + rows * away * away;
 }
 
 /* The two sums over all walkers, in double, of the channel of each thread that has one: the first threads of the block
@@ -222,11 +250,12 @@ GPU_BODY void add_partial(const struct gpu_spread *spread, int32_t walker, bool 
 GPU_BODY bool tile_totals(const struct gpu_spread *spread, const float *partial, bool forward, int32_t width,
                           int32_t *channel, double *centre, double total[2])
 {
-    enum { BATCH = 4 };
+    enum { BATCH = 16 };
     GPU_SHARED double shared_sums[2][SPREAD_THREADS];
     const int32_t lanes = spread->across * width, parts = SPREAD_THREADS / lanes;
     const int32_t part = GPU_THREAD / lanes;
     const int64_t size = partial_size(spread);
+    const struct gpu_walks walks = gpu_walks_of(spread);
 
     *channel = GPU_BLOCK_Y * lanes + GPU_THREAD % lanes;
     const bool inside = part < parts && *channel < spread->channels;
@@ -244,9 +273,12 @@ GPU_BODY bool tile_totals(const struct gpu_spread *spread, const float *partial,
         }
         GPU_UNROLL
         for (int32_t k = 0; k < BATCH; k++) {
-            if (walker + k * parts < spread->walkers)
-                add_partial(spread, walker + k * parts, forward, *centre, (double)first[k], (double)second[k],
-                            (double)shift[k], total);
+            const int32_t w = walker + k * parts;
+            if (w < spread->walkers && forward)
+                add_shifted(gpu_walker_rows(&walks, w), (double)shift[k] - *centre, (double)first[k],
+                            (double)second[k], total);
+            else if (w < spread->walkers)
+                add_partial((double)first[k], (double)second[k], total);
         }
     }
     shared_sums[0][GPU_THREAD] = total[0];

@@ -177,13 +177,31 @@ GPU_BODY struct gpu_place gpu_place_of(const struct gpu_spread *spread, int32_t 
     return place;
 }
 
-/* Rows of a walker: the shorter slice is the first one of walker 0. */
-GPU_BODY int64_t gpu_walker_rows(const struct gpu_spread *spread, int32_t walker)
-{
-    const int64_t slices = (spread->slices - 1 - walker) / spread->walkers + 1;
-    const int64_t missing = (int64_t)spread->slices * spread->slice_rows - spread->rows;
+/* Rows of walkers: the first ones take a slice more than the others, and the shorter slice is the first one of walker
+ * 0.
+ */
+struct gpu_walks {
+    int32_t longer; /* walkers */
+    double rows, more, missing;
+};
 
-    return slices * spread->slice_rows - (walker == 0 ? missing : 0);
+GPU_BODY struct gpu_walks gpu_walks_of(const struct gpu_spread *spread)
+{
+    const int64_t missing = (int64_t)spread->slices * spread->slice_rows - spread->rows;
+    struct gpu_walks walks;
+
+    walks.longer = spread->slices % spread->walkers;
+    walks.rows = (double)((int64_t)(spread->slices / spread->walkers) * spread->slice_rows);
+    walks.more = (double)spread->slice_rows;
+    walks.missing = (double)missing;
+    return walks;
+}
+
+GPU_BODY double gpu_walker_rows(const struct gpu_walks *walks, int32_t walker)
+{
+    const double rows = walker < walks->longer ? walks->rows + walks->more : walks->rows;
+
+    return walker == 0 ? rows - walks->missing : rows;
 }
 
 /* i = whole * by + rest, the short way where numbers are small. */
