@@ -8,7 +8,8 @@ enum {
     MAX_PLANES = 4,
     MAX_TAPS = 7, /* of a filter, either way */
     MAX_PIXELS = 1 << 30,
-    MAX_SIDE = 8192, /* of an image, whose 8 channels of a pixel 32 bits count */
+    MAX_SIDE = 8192,      /* of an image, whose 8 channels of a pixel 32 bits count */
+    MAX_RESULT = 1 << 30, /* outputs of an image, with tiles beyond its border */
 };
 
 struct first {
@@ -27,7 +28,7 @@ static cvy_status check_shape(const struct gpu_conv_problem *p)
         return cvy_fail(CVY_UNAVAILABLE, "our kernels for first convolutions do up to 7x7 at strides 1 and 2, of "
                                          "outputs that 8 divides");
     if (p->n * p->h * p->w > MAX_PIXELS || p->n * p->p * p->q > MAX_PIXELS || p->h > MAX_SIDE || p->w > MAX_SIDE ||
-        p->p > MAX_SIDE || p->q > MAX_SIDE || p->k > GPU_TICKETS)
+        p->p > MAX_SIDE || p->q > MAX_SIDE || p->p * p->q * p->k > MAX_RESULT || p->k > GPU_TICKETS)
         return cvy_fail(CVY_UNAVAILABLE, "the images are too large or too many");
     if (p->residual || p->prologue != GPU_PART_NONE)
         return cvy_fail(CVY_UNAVAILABLE, "our kernels for first convolutions take no other image");

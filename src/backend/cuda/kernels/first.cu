@@ -37,6 +37,7 @@ struct first_args {
     void *y; /* of weights' gradients dy */
     float *partial, *mean, *variance;
     uint32_t *tickets;
+    int64_t image, result; /* numbers of an image, and of its outputs */
     int32_t in[2], out[2]; /* rows, columns */
     int32_t channels;      /* of a pixel, as stored: 4, or 8 of which the last four are zeros */
     int32_t outputs, kernel[2], pad[2];
@@ -50,10 +51,15 @@ struct tile {
     int32_t n, row, column; /* of the outputs */
 };
 
-/* Block b's tiles are from this one up to that of the next block: neighbours, one after the other. */
+/* A block's tiles are neighbours, one after the other, from here up to where those of the next block begin. */
 GPU_BODY int32_t first_tile(const struct first_args *a, int32_t block)
 {
     return (int32_t)((int64_t)a->tiles * block / GPU_BLOCKS_X);
+}
+
+GPU_BODY int32_t tiles_of_block(const struct first_args *a)
+{
+    return first_tile(a, GPU_BLOCK_X + 1) - first_tile(a, GPU_BLOCK_X);
 }
 
 GPU_BODY struct tile tile_of(const struct first_args *a, int32_t index)
@@ -102,22 +108,33 @@ GPU_BODY int32_t octet_under(const int stride, int32_t column)
 GPU_BODY void stage_patch(const struct first_args *a, const struct tile *tile, uint16_t *to, const int rows,
                           const int steps, const int stride)
 {
-    const int across = 2 * across_of(steps, stride);
-    const uint16_t *image = (const uint16_t *)a->x + (int64_t)tile->n * a->in[0] * a->in[1] * a->channels;
+    enum { MAX_COPIES = 2 };
+    const int across = 2 * across_of(steps, stride), copies = (across + 31) / 32;
+    const uint16_t *image = (const uint16_t *)a->x + tile->n * a->image;
+    const int32_t row_size = a->in[1] * a->channels, thread = gpu_thread_again(), warp = thread / 32;
+    int32_t h = tile->row * stride - a->pad[0] + warp, from[MAX_COPIES];
+    bool there[MAX_COPIES];
 
+    GPU_UNROLL
+    for (int32_t i = 0; i < copies; i++) {
+        const int32_t place = thread % 32 + 32 * i;
+        const bool second = stride == 1 && place >= 2 * COPY_OCTETS;
+        const int32_t w = tile->column * stride - a->pad[1] + place - (second ? 2 * COPY_OCTETS - 1 : 0);
+        there[i] = w >= 0 && w < a->in[1];
+        from[i] = h * row_size + w * a->channels;
+    }
+    to += (warp * across + thread % 32) * 4;
     GPU_ROLLED
-    for (int32_t row = GPU_WARP; row < patch_rows_of(rows, stride); row += WARPS) {
-        const int32_t h = tile->row * stride - a->pad[0] + row;
+    for (int32_t row = warp; row < patch_rows_of(rows, stride); row += WARPS) {
         GPU_UNROLL
-        for (int32_t i = 0; i < (across + 31) / 32; i++) {
-            const int32_t place = GPU_LANE + 32 * i;
-            const bool second = stride == 1 && place >= 2 * COPY_OCTETS;
-            const int32_t w = tile->column * stride - a->pad[1] + place - (second ? 2 * COPY_OCTETS - 1 : 0);
-            const bool there = h >= 0 && h < a->in[0] && w >= 0 && w < a->in[1];
-            if (place < across)
-                gpu_copy_four(to + (row * across + place) * 4, image + (there ? (h * a->in[1] + w) * a->channels : 0),
-                              there);
+        for (int32_t i = 0; i < copies; i++) {
+            const bool inside = there[i] && h >= 0 && h < a->in[0];
+            if (thread % 32 + 32 * i < across)
+                gpu_copy_four(to + 128 * i, image + (inside ? from[i] : 0), inside);
+            from[i] += WARPS * row_size;
         }
+        h += WARPS;
+        to += WARPS * across * 4;
     }
 }
 
@@ -136,39 +153,72 @@ struct own_octet {
 
 GPU_BODY struct own_octet own_octet(void)
 {
+    const int32_t thread = gpu_thread_again();
     struct own_octet own;
 
-    own.octet = GPU_THREAD % OCTETS;
-    own.row = GPU_THREAD / OCTETS / TILE_COLUMNS;
-    own.column = GPU_THREAD / OCTETS % TILE_COLUMNS;
-    own.place = words_of(GPU_THREAD / OCTETS, own.octet);
+    own.octet = thread % OCTETS;
+    own.row = thread / OCTETS / TILE_COLUMNS;
+    own.column = thread / OCTETS % TILE_COLUMNS;
+    own.place = words_of(thread / OCTETS, own.octet);
     return own;
 }
 
-GPU_BODY bool is_inside(const struct first_args *a, const struct tile *tile, const struct own_octet *own, int32_t more)
-{
-    return tile->row + own->row + more < a->out[0] && tile->column + own->column < a->out[1] &&
-           GPU_BLOCK_Y * SLAB + own->octet * 8 < a->outputs;
-}
+/* A thread's octets of a tile: in memory, and whether they are those of an image. */
+struct octets {
+    uint16_t *first;
+    int32_t step; /* to the next one, two rows below */
+    int32_t rows; /* that there are from the first one on */
+};
 
-GPU_BODY uint16_t *output_of(const struct first_args *a, const struct tile *tile, const struct own_octet *own,
-                             int32_t more)
+GPU_BODY struct octets octets_of(const struct first_args *a, const struct tile *tile, const struct own_octet *own)
 {
-    const int64_t row = (int64_t)tile->n * a->out[0] + tile->row + own->row + more;
+    const int32_t row = tile->row + own->row, column = tile->column + own->column;
+    const int32_t output = GPU_BLOCK_Y * SLAB + own->octet * 8;
+    struct octets octets;
 
-    return (uint16_t *)a->y + (row * a->out[1] + tile->column + own->column) * a->outputs + GPU_BLOCK_Y * SLAB +
-           own->octet * 8;
+    octets.first = (uint16_t *)a->y + tile->n * a->result + (row * a->out[1] + column) * a->outputs + output;
+    octets.step = 2 * a->out[1] * a->outputs;
+    octets.rows = column < a->out[1] && output < a->outputs ? a->out[0] - row : 0;
+    return octets;
 }
 
 GPU_BODY void stage_gradient(const struct first_args *a, const struct tile *tile, uint16_t *to)
 {
     const struct own_octet own = own_octet();
+    const struct octets octets = octets_of(a, tile, &own);
 
     GPU_UNROLL
-    for (int32_t more = 0; more < TILE_ROWS; more += 2) {
-        const bool there = is_inside(a, tile, &own, more);
-        gpu_copy_words(to + own.place + more * TILE_COLUMNS * SLAB,
-                       there ? output_of(a, tile, &own, more) : (const uint16_t *)a->y, there);
+    for (int32_t i = 0; i < TILE_ROWS / 2; i++) {
+        const bool there = 2 * i < octets.rows;
+        gpu_copy_words(to + own.place + 2 * i * TILE_COLUMNS * SLAB,
+                       there ? octets.first + i * octets.step : (const uint16_t *)a->y, there);
+    }
+}
+
+GPU_BODY void store_tile(const struct first_args *a, const struct tile *tile, const uint16_t *made)
+{
+    const struct own_octet own = own_octet();
+    const struct octets octets = octets_of(a, tile, &own);
+
+    GPU_UNROLL
+    for (int32_t i = 0; i < TILE_ROWS / 2; i++)
+        if (2 * i < octets.rows)
+            gpu_store_words(octets.first + i * octets.step,
+                            gpu_load_words(made + own.place + 2 * i * TILE_COLUMNS * SLAB));
+}
+
+/* What of the bias belongs to the sums of a lane: two neighbours of an octet. */
+GPU_BODY void add_bias(const struct first_args *a, int32_t octet, int32_t lane, float sum[WARP_ROWS][2][4])
+{
+    GPU_UNROLL
+    for (int i = 0; i < 4; i++) { /* octets, neighbours */
+        const int32_t output = GPU_BLOCK_Y * SLAB + (octet + i / 2) * 8 + lane % 4 * 2 + i % 2;
+        const float bias = output < a->outputs ? a->bias[output] : 0;
+        GPU_UNROLL
+        for (int p = 0; p < WARP_ROWS; p++) {
+            sum[p][i / 2][i % 2] += bias;
+            sum[p][i / 2][i % 2 + 2] += bias;
+        }
     }
 }
 
@@ -197,8 +247,9 @@ GPU_BODY void put_statistics(const struct first_args *a, const float total[4])
 {
     enum { NUMBERS = 2 * SLAB, PARTS = FIRST_THREADS / NUMBERS, BATCH = 16 };
     GPU_SHARED double shared_totals[FIRST_THREADS];
-    const int32_t g = GPU_LANE / 4, t = GPU_LANE % 4, number = GPU_THREAD % NUMBERS, channel = GPU_THREAD % SLAB;
-    float *to = a->partial + ((int64_t)GPU_BLOCK_X * GPU_BLOCKS_Y + GPU_BLOCK_Y) * NUMBERS + GPU_WARP * 8;
+    const int32_t thread = gpu_thread_again(), g = thread / 4 % 8, t = thread % 4;
+    const int32_t number = thread % NUMBERS, channel = thread % SLAB;
+    float *to = a->partial + ((int64_t)GPU_BLOCK_X * GPU_BLOCKS_Y + GPU_BLOCK_Y) * NUMBERS + thread / 32 * 8;
     double sum = 0;
 
     if (g == 0) {
@@ -209,7 +260,7 @@ GPU_BODY void put_statistics(const struct first_args *a, const float total[4])
         to[SLAB + g] = g % 2 ? total[1] : total[0];
     if (!is_last(a))
         return;
-    for (int32_t block = GPU_THREAD / NUMBERS; block < GPU_BLOCKS_X; block += BATCH * PARTS) {
+    for (int32_t block = thread / NUMBERS; block < GPU_BLOCKS_X; block += BATCH * PARTS) {
         float part[BATCH];
         GPU_UNROLL
         for (int32_t i = 0; i < BATCH; i++)
@@ -220,9 +271,9 @@ GPU_BODY void put_statistics(const struct first_args *a, const float total[4])
         for (int32_t i = 0; i < BATCH; i++)
             sum += (double)part[i];
     }
-    shared_totals[GPU_THREAD] = sum;
+    shared_totals[thread] = sum;
     GPU_SYNC();
-    if (GPU_THREAD < SLAB && GPU_BLOCK_Y * SLAB + channel < a->outputs) {
+    if (thread < SLAB && GPU_BLOCK_Y * SLAB + channel < a->outputs) {
         const double rows = (double)(a->tiles / (a->tiles_across * a->tiles_down)) * a->out[0] * a->out[1];
         const double mean = (shared_totals[channel] + shared_totals[NUMBERS + channel]) / rows;
         const double squares = (shared_totals[SLAB + channel] + shared_totals[NUMBERS + SLAB + channel]) / rows;
@@ -300,6 +351,8 @@ static struct first_args args_of(const struct gpu_first *what)
     args.in[1] = (int32_t)what->w;
     args.out[0] = (int32_t)what->p;
     args.out[1] = (int32_t)what->q;
+    args.image = what->h * what->w * what->channels;
+    args.result = what->p * what->q * what->outputs;
     args.channels = what->channels;
     args.outputs = (int32_t)what->outputs;
     for (int i = 0; i < 2; i++) {

@@ -75,6 +75,26 @@
 
 #endif
 
+#ifdef __CUDACC__
+
+/* GPU_THREAD, read again: what is computed of it in a loop is not kept in registers around it. */
+GPU_BODY int32_t gpu_thread_again(void)
+{
+    uint32_t thread;
+
+    __asm__ volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));
+    return (int32_t)(thread & 1023);
+}
+
+#else
+
+GPU_BODY int32_t gpu_thread_again(void)
+{
+    return GPU_THREAD;
+}
+
+#endif
+
 /* ---- 16-bit floats, stored as uint16_t ---- */
 
 #ifdef __CUDACC__
