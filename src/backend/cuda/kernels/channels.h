@@ -310,6 +310,23 @@ GPU_HALVES(f16)
 GPU_HALVES(bf16)
 #undef GPU_HALVES
 
+#define GPU_LOAD_IF(form, raw, element)                                                                                \
+    GPU_BODY struct raw gpu_load_if_##form(bool there, const element *from)                                            \
+    {                                                                                                                  \
+        struct raw loaded;                                                                                             \
+        memset(&loaded, 0, sizeof loaded);                                                                             \
+        if (there)                                                                                                     \
+            loaded = gpu_load_##form(from);                                                                            \
+        return loaded;                                                                                                 \
+    }
+GPU_LOAD_IF(f32x8, gpu_raw_f32x8, float)
+GPU_LOAD_IF(f32x1, gpu_raw_f32x1, float)
+GPU_LOAD_IF(f16x8, gpu_raw_f16x8, uint16_t)
+GPU_LOAD_IF(f16x1, gpu_raw_f16x1, uint16_t)
+GPU_LOAD_IF(bf16x8, gpu_raw_bf16x8, uint16_t)
+GPU_LOAD_IF(bf16x1, gpu_raw_bf16x1, uint16_t)
+#undef GPU_LOAD_IF
+
 /* Their sums, rounded to their type: in the place of the first. */
 GPU_BODY void gpu_add_f32x8(struct gpu_raw_f32x8 *raw, const struct gpu_raw_f32x8 *more)
 {
