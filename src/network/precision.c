@@ -125,7 +125,7 @@ double cvy_precision_gain(cvy_device *device)
     static const struct cvy_cache_kind kind = {"# convoy processor 1", "rates of the processor", is_ratio};
     struct cvy_cache cache = {0};
     struct cvy_text identity = {0};
-    char key[64], value[32];
+    char key[192], value[32];
     const char *kept;
     int64_t thousandths = 0, busy = 0;
     double gain;
