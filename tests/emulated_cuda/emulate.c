@@ -19,7 +19,7 @@
 #pragma GCC diagnostic ignored "-Wclobbered" /* by jumps between stacks: counters of loops live on their own one */
 #endif
 
-enum { MAX_THREADS = 1024, STACK_BYTES = 128 << 10, WARP = 32, MAX_COPIES = 64 };
+enum { MAX_THREADS = 1024, STACK_BYTES = 128 << 10, WARP = 32, MAX_COPIES = 64, MAX_GROUPS = 16 };
 
 struct emulated_thread_position emulated_thread_position;
 
@@ -38,8 +38,8 @@ struct fiber {
     char *stack;
     bool started, done, met; /* met: it waits for its warp, not for the block */
     struct copy copies[MAX_COPIES];
-    int copy_count, last_group; /* those from last_group on are the last group */
-    int open_group;             /* those from here on are in no group yet */
+    int copy_count, group_count;
+    int group_ends[MAX_GROUPS]; /* after the last copy of each group */
     unsigned meetings;
 #if defined(__SANITIZE_ADDRESS__)
     void *fake_stack;
@@ -185,7 +185,7 @@ static void run_block(int threads)
     for (int i = 0; i < threads; i++) {
         struct fiber *fiber = &block.fibers[i];
         fiber->done = false;
-        fiber->copy_count = fiber->last_group = fiber->open_group = 0;
+        fiber->copy_count = fiber->group_count = 0;
     }
     while (left > 0) {
         const int before = left;
@@ -211,15 +211,15 @@ void emulated_copy_group(void)
 {
     struct fiber *fiber = &block.fibers[block.current];
 
-    fiber->last_group = fiber->open_group;
-    fiber->open_group = fiber->copy_count;
+    assert(fiber->group_count < MAX_GROUPS);
+    fiber->group_ends[fiber->group_count++] = fiber->copy_count;
 }
 
-/* All groups but the last one. */
-void emulated_copy_wait(void)
+void emulated_copy_wait(int pending)
 {
     struct fiber *fiber = &block.fibers[block.current];
-    const int arrived = fiber->last_group;
+    const int over = fiber->group_count > pending ? fiber->group_count - pending : 0;
+    const int arrived = over > 0 ? fiber->group_ends[over - 1] : 0;
 
     for (int i = 0; i < arrived; i++) {
         const struct copy *copy = &fiber->copies[i];
@@ -230,8 +230,9 @@ void emulated_copy_wait(void)
     }
     fiber->copy_count -= arrived;
     memmove(fiber->copies, fiber->copies + arrived, (size_t)fiber->copy_count * sizeof *fiber->copies);
-    fiber->last_group = 0;
-    fiber->open_group -= arrived;
+    fiber->group_count -= over;
+    for (int i = 0; i < fiber->group_count; i++)
+        fiber->group_ends[i] = fiber->group_ends[i + over] - arrived;
 }
 
 /* ---- what the threads of a warp do together ----

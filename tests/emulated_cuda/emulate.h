@@ -31,7 +31,7 @@ unsigned emulated_ticket(unsigned *counter);
  * threads of a warp. */
 void emulated_copy(void *to, const void *from, bool there, size_t bytes);
 void emulated_copy_group(void);
-void emulated_copy_wait(void);
+void emulated_copy_wait(int pending); /* until no more than so many groups are on their way */
 void emulated_mma(float (*widen)(uint16_t bits), float d[4], const uint32_t a[4], const uint32_t b[2]);
 void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_t *m);
 
@@ -88,6 +88,11 @@ void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_
 #define GPU_PROCESSORS 2 /* few, so that small images keep their blocks walking */
 #define GPU_LAUNCH(name, stream, blocks_x, blocks_y, threads, args)                                                    \
     emulated_launch(&name##_kernel, stream, blocks_x, blocks_y, threads, &(args))
+#define GPU_ROOM(type, name)                                                                                           \
+    static __attribute__((aligned(128))) type name##_room;                                                             \
+    type *const name = &name##_room
+#define GPU_LAUNCH_ROOM(name, stream, blocks_x, blocks_y, threads, bytes, args)                                        \
+    GPU_LAUNCH(name, stream, blocks_x, blocks_y, threads, args)
 #define GPU_EXTERN
 
 static inline float gpu_float_of_bits(uint32_t bits)

@@ -4,8 +4,16 @@
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"
 
-static const char kernels_name[] = "pointwise 1"; /* kept times are of this name: a new number for new kernels */
+static const char kernels_name[] = "pointwise 2"; /* kept times are of this name: a new number for new kernels */
 enum { MAX_PIXELS = 1 << 30 };
+
+/* A block takes 96 KiB of shared memory, which Turing has not. */
+static cvy_status check_shared_memory(const struct gpu_device *device)
+{
+    return device->info.major < 8 && !device->described
+               ? cvy_fail(CVY_UNAVAILABLE, "our kernels for 1x1 convolutions need compute capability 8.0")
+               : CVY_OK;
+}
 
 /* CVY_UNAVAILABLE where the kernels do not do it. */
 static cvy_status call_of(const struct gpu_conv_problem *p, struct gpu_pointwise *call)
@@ -57,7 +65,7 @@ cvy_status gpu_conv2d_pointwise_prepare(cvy_device *device, struct cvy_op_desc *
     plan->quiet = gpu->pointwise == GPU_OWN_TIMED && !gpu_conv_is_timed(gpu, &problem);
     if (plan->quiet)
         return cvy_fail(CVY_UNAVAILABLE, "not timed");
-    CVY_TRY(gpu_check_tensor_cores(gpu));
+    CVY_TRY(check_shared_memory(gpu));
     CVY_TRY(call_of(&problem, &call));
     own.scratch_bytes = (size_t)gpu_pointwise_scratch(&call) * sizeof(float);
     plan->scratch_bytes = own.scratch_bytes;

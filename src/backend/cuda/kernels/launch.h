@@ -66,6 +66,18 @@
 #define GPU_LAUNCH(name, stream, blocks_x, blocks_y, threads, args)                                                    \
     name<<<dim3((unsigned)(blocks_x), (unsigned)(blocks_y)), dim3((unsigned)(threads)), 0, (cudaStream_t)(stream)>>>(  \
         args)
+/* Shared memory of more than 48 KiB, the only one of its kernel: `name` is a pointer to a `type`, whose size the launch
+ * gives. */
+#define GPU_ROOM(type, name)                                                                                           \
+    extern __shared__ __align__(128) uint8_t gpu_room[];                                                               \
+    type *const name = (type *)gpu_room
+#define GPU_LAUNCH_ROOM(name, stream, blocks_x, blocks_y, threads, bytes, args)                                        \
+    do {                                                                                                               \
+        /* What this returns the launch returns too. */                                                                \
+        (void)cudaFuncSetAttribute((const void *)name, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes));     \
+        name<<<dim3((unsigned)(blocks_x), (unsigned)(blocks_y)), dim3((unsigned)(threads)), (size_t)(bytes),           \
+               (cudaStream_t)(stream)>>>(args);                                                                        \
+    } while (0)
 #define GPU_EXTERN extern "C"
 #define restrict __restrict__
 

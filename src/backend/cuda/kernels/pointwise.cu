@@ -2,7 +2,8 @@
  * sums in f32. For layers whose time is that of their memory: what they write is not read again for its statistics.
  *
  * A block makes 64 or 128 outputs of the pixels of tiles that it walks over, 128 pixels each: DEPTH inputs at a time
- * come into shared memory while those before are multiplied. The sums of the channels it leaves for each walker; a
+ * come into shared memory, several such stages ahead of the products, those of the next tile while this one is being
+ * written. The sums of the channels it leaves for each walker; a
  * second kernel adds them in order, so that the results are the same in every run. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/warp.h"
@@ -12,16 +13,9 @@ enum {
     ROWS = 128,         /* pixels of a tile */
     DEPTH = 32,         /* inputs of a stage */
     UNITS = DEPTH / 8,  /* of 16 bytes, for a pixel */
-    STAGES = 3,         /* two of them on their way */
     LINES = POINTWISE_THREADS / UNITS,
     BLOCKS_EACH = 2     /* on a processor */
 };
-#ifdef __CUDACC__
-#define POINTWISE_KERNEL(name)                                                                                         \
-    static __global__ void __launch_bounds__(POINTWISE_THREADS, BLOCKS_EACH) name(const struct pointwise_args a)
-#else
-#define POINTWISE_KERNEL(name) GPU_KERNEL_SHARED(name, struct pointwise_args, POINTWISE_THREADS)
-#endif
 
 struct pointwise_args {
     const void *x, *w;
@@ -152,6 +146,9 @@ GPU_EXTERN int64_t gpu_pointwise_scratch(const struct gpu_pointwise *what)
     return walkers_of(what) * 2 * what->outputs;
 }
 
+#define LAUNCH(suffix)                                                                                                 \
+    GPU_LAUNCH_ROOM(pointwise##suffix, stream, walkers, columns, POINTWISE_THREADS, sizeof(union room##suffix), args)
+
 GPU_EXTERN void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *what, const void *x, const void *w,
                                       void *y, float *mean, float *variance, float *scratch)
 {
@@ -175,13 +172,13 @@ GPU_EXTERN void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *
     args.out[0] = (int32_t)what->p;
     args.out[1] = (int32_t)what->q;
     if (what->dtype == CVY_F16 && wide == 64)
-        GPU_LAUNCH(pointwise64_f16, stream, walkers, columns, POINTWISE_THREADS, args);
+        LAUNCH(64_f16);
     else if (what->dtype == CVY_F16)
-        GPU_LAUNCH(pointwise128_f16, stream, walkers, columns, POINTWISE_THREADS, args);
+        LAUNCH(128_f16);
     else if (wide == 64)
-        GPU_LAUNCH(pointwise64_bf16, stream, walkers, columns, POINTWISE_THREADS, args);
+        LAUNCH(64_bf16);
     else
-        GPU_LAUNCH(pointwise128_bf16, stream, walkers, columns, POINTWISE_THREADS, args);
+        LAUNCH(128_bf16);
     if (!mean)
         return;
     memset(&sum, 0, sizeof sum);

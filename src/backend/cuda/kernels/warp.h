@@ -78,12 +78,16 @@ GPU_BODY void gpu_copy_group(void)
 #endif
 }
 
-/* Waits until all but the last group of this thread have arrived. Others see them after the next GPU_SYNC(). */
+/* Waits until all but the last `pending` groups of this thread, a constant, have arrived. Others see them after the next
+ * GPU_SYNC(). */
+#if GPU_OLDER
+#define GPU_COPY_WAIT(pending)
+#else
+#define GPU_COPY_WAIT(pending) __asm__ volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory")
+#endif
 GPU_BODY void gpu_copy_wait(void)
 {
-#if !GPU_OLDER
-    __asm__ volatile("cp.async.wait_group 1;\n" ::: "memory");
-#endif
+    GPU_COPY_WAIT(1);
 }
 
 /* d (16 x 8, f32) += a (16 x 16) b (16 x 8). d: {row g, columns 2t, 2t + 1; the same of row g + 8}. a: {row g, columns
@@ -194,9 +198,10 @@ GPU_BODY void gpu_copy_group(void)
     emulated_copy_group();
 }
 
+#define GPU_COPY_WAIT(pending) emulated_copy_wait(pending)
 GPU_BODY void gpu_copy_wait(void)
 {
-    emulated_copy_wait();
+    GPU_COPY_WAIT(1);
 }
 
 GPU_BODY void gpu_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
