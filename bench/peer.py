@@ -1,12 +1,17 @@
 """One peer, measured in a process of its own: trains or runs a network and prints one line of JSON.
 
     peer.py PEER --mode train|infer --arch A --batch-size N --image-size S --threads T --precision P --seconds S
-            [--weights FILE] [--check FILE]
+            [--weights FILE] [--check FILE] [--serve]
 
-Peers: torch (eager, channels-last: PyTorch's fastest layout on CPUs), torch-compile, onnxruntime, openvino. All take
+Peers: torch (eager, channels-last: PyTorch's fastest layout on CPUs), torch-compile, and for inference torch-cast (eager,
+the weights themselves in bf16, no autocast), torch-frozen (the same, compiled with the weights as constants),
+onnxruntime, openvino. All take
 uint8 images (N, H, W, 3), change them from step to step, and read the loss or the probabilities of every step. The
 conversion to floats is part of the graph where the runtime can take it in. --weights: a .pth for PyTorch, an .onnx for
-the others. --check writes the logits of a fixed batch, so that somebody can see that all compute the same.
+the others, which for int8 is one of a quantised network. --check writes the logits of a fixed batch, so that somebody can see that all compute the same.
+
+--serve: says {"ready": true} when the network is there (and compiled), then for each line of its input, a number of
+seconds, measures so long and prints the line of JSON.
 
 ssd320 (torch and torch-compile) is that of torch_detector.py, its targets computed before the clock starts: a part of
 Convoy's step that PyTorch's does not have.
@@ -77,6 +82,32 @@ def open_torch(settings):
             return forward(pixels).numpy()
 
     return train if settings.mode == "train" else infer, logits, torch.__version__
+
+
+def open_torch_cast(settings):
+    """Inference with weights in bf16; --peer torch-frozen: compiled, batch norms folded, weights in the kernels' layout."""
+    import torch
+
+    torch.set_num_threads(settings.threads)
+    model = build_torch(settings)
+    if settings.weights:
+        model.load_state_dict(torch.load(settings.weights, map_location="cpu"))
+    dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
+    network = model.eval().to(memory_format=torch.channels_last).to(dtype)
+    if settings.peer == "torch-frozen":
+        import torch._inductor.config
+
+        torch._inductor.config.freezing = True
+        network = torch.compile(network)
+    mean = torch.tensor(MEAN).view(1, 3, 1, 1)
+    scale = 1 / torch.tensor(STD).view(1, 3, 1, 1)
+
+    def logits(pixels):
+        with torch.no_grad():
+            x = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().sub_(mean).mul_(scale)
+            return network(x.to(dtype)).float().numpy()
+
+    return lambda pixels, _: softmax(logits(pixels)), logits, torch.__version__
 
 
 # ---- PyTorch's SSD320 ----
@@ -167,6 +198,7 @@ def open_onnxruntime(settings):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # between turns others have the cores
     session = onnxruntime.InferenceSession(with_bytes(settings.weights), options, providers=["CPUExecutionProvider"])
 
     def logits(pixels):
@@ -187,9 +219,10 @@ def open_openvino(settings):
     steps.input().tensor().set_color_format(ColorFormat.RGB)
     steps.input().preprocess().convert_element_type(openvino.Type.f32).mean(list(MEAN)).scale(list(STD))
     steps.input().model().set_layout(openvino.Layout("NCHW"))
-    compiled = core.compile_model(steps.build(), "CPU", {
-        "INFERENCE_NUM_THREADS": settings.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "bf16" if settings.precision == "bf16" else "f32"})
+    properties = {"INFERENCE_NUM_THREADS": settings.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
+    if settings.precision != "int8":  # there it chooses what is left in floats
+        properties["INFERENCE_PRECISION_HINT"] = "bf16" if settings.precision == "bf16" else "f32"
+    compiled = core.compile_model(steps.build(), "CPU", properties)
     request = compiled.create_infer_request()
 
     def logits(pixels):
@@ -201,34 +234,47 @@ def open_openvino(settings):
 
 # ---- the measurement ----
 
+def measure(settings, step, batches, version, seconds):
+    for i in range(WARM_UP):
+        step(*batches[i])
+    begin, times = time.monotonic(), []
+    while len(times) < 3 or time.monotonic() - begin < seconds:
+        start = time.monotonic()
+        step(*batches[len(times) % len(batches)])
+        times.append(time.monotonic() - start)
+    print(json.dumps({"images_per_second": settings.batch_size * len(times) / sum(times), "iterations": len(times),
+                      "latency_ms": 1000 * sorted(times)[len(times) // 2], "version": version}), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peer", choices=("torch", "torch-compile", "onnxruntime", "openvino"))
+    parser.add_argument("peer", choices=("torch", "torch-compile", "torch-cast", "torch-frozen", "onnxruntime", "openvino"))
     parser.add_argument("--mode", choices=("train", "infer"), required=True)
     parser.add_argument("--arch", required=True)
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--image-size", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--precision", choices=("fp32", "bf16"), required=True)
+    parser.add_argument("--precision", choices=("fp32", "bf16", "int8"), required=True)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--weights")
     parser.add_argument("--check")
+    parser.add_argument("--serve", action="store_true")
     settings = parser.parse_args()
     torch_opener = open_torch_detector if settings.arch == "ssd320" else open_torch
-    opener = {"onnxruntime": open_onnxruntime, "openvino": open_openvino}.get(settings.peer, torch_opener)
+    opener = {"onnxruntime": open_onnxruntime, "openvino": open_openvino, "torch-cast": open_torch_cast,
+              "torch-frozen": open_torch_cast}.get(settings.peer, torch_opener)
     step, logits, version = opener(settings)
     if settings.check:
         np.save(settings.check, np.asarray(logits(images(settings, 0)), np.float32))
     batches = [(images(settings, i), np.random.RandomState(i).randint(0, 1000, settings.batch_size)) for i in range(4)]
-    for i in range(WARM_UP):
-        step(*batches[i])
-    begin, times = time.monotonic(), []
-    while len(times) < 3 or time.monotonic() - begin < settings.seconds:
-        start = time.monotonic()
-        step(*batches[len(times) % len(batches)])
-        times.append(time.monotonic() - start)
-    print(json.dumps({"images_per_second": settings.batch_size * len(times) / sum(times), "iterations": len(times),
-                      "latency_ms": 1000 * sorted(times)[len(times) // 2], "version": version}))
+    if not settings.serve:
+        measure(settings, step, batches, version, settings.seconds)
+        return
+    if settings.peer in ("torch-compile", "torch-frozen"):
+        step(*batches[0])
+    print(json.dumps({"ready": True, "version": version}), flush=True)
+    for line in sys.stdin:
+        measure(settings, step, batches, version, float(line))
 
 
 if __name__ == "__main__":
