@@ -78,8 +78,8 @@ GPU_BODY void gpu_copy_group(void)
 #endif
 }
 
-/* Waits until all but the last `pending` groups of this thread, a constant, have arrived. Others see them after the next
- * GPU_SYNC(). */
+/* Waits until all but the last `pending` groups of this thread, a constant, have arrived. Others see them after the
+ * next GPU_SYNC(). */
 #if GPU_OLDER
 #define GPU_COPY_WAIT(pending)
 #else
