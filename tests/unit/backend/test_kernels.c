@@ -211,6 +211,7 @@ static void test_network_shapes_on_gpu(void **state)
 {
     if (is_emulated())
         skip();
+    check_file("walk.txt", false);
     test_network_shapes(state);
 }
 
