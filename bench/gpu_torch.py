@@ -177,14 +177,14 @@ def captured(torch, step, places):
 
 def make_batches(settings, torch, device, half):
     """Four batches in GPU memory. Weights under autocast stay fp32; the images may come in the type of the products."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator(device).manual_seed(0)
     size = (settings.batch_size, 3, settings.image_size, settings.image_size)
     batches = []
     for _ in range(4):
-        images = torch.randn(size, generator=generator).to(device, half or torch.float32)
+        images = torch.randn(size, generator=generator, device=device).to(half or torch.float32)
         images = images.contiguous(memory_format=torch.channels_last)
         if settings.mode == "train":
-            batches.append((images, torch.randint(0, 1000, size[:1], generator=generator).to(device)))
+            batches.append((images, torch.randint(0, 1000, size[:1], generator=generator, device=device)))
         else:
             batches.append((images,))
     return batches
