@@ -65,6 +65,41 @@ CONVOY_BUILD=$work/unbuilt expect 1 kernels "$work/broken" --quick
 has broken/gpu-kernels.md '^| test_kernels | failed | 0 | case 7, add 1x2, ended all work on the GPU: an error; '
 has broken/gpu-kernels.md '^| test_kernels from case 8 | passed | 0 | .* 8 test(s) run'
 has broken/gpu-test-test_kernels.log '^case 7'
+# On four cores in two parts at once: one goes on after such a case, the other finds something before its time is over.
+mkdir "$work/four"
+printf '#!/bin/sh\necho 4\n' >"$work/four/nproc"
+cat >"$CONVOY_BUILD/tests/test_kernels" <<'END'
+#!/bin/sh
+case $* in
+*' --rest') echo '[==========] 3 test(s) run.' ;;
+*' --part 0 --from 1') echo 'case 7, add 1x2, ended all work on the GPU: an error; continue with --from 8' && exit 3 ;;
+*' --part 0 --from 8') echo '[==========] 8 test(s) run.' ;;
+*)
+    echo 'add 2x2, floats, cuda.add: output 0: 1 of 4 wrong, worst at 2'
+    echo $$ >"$GPU_CHECK_PID"
+    exec sleep 60
+    ;;
+esac
+END
+chmod +x "$work/four/nproc"
+export GPU_CHECK_PID="$work/checker.pid"
+PATH=$work/four:$PATH CONVOY_BUILD=$work/unbuilt expect 1 kernels "$work/parts" --seconds 5
+has parts/gpu-kernels.md '^| test_kernels, but for the cases | passed | .* 3 test(s) run'
+has parts/gpu-kernels.md "^| test_kernels, the cases' part 0 of 2 | failed | .* 8 test(s) run"
+has parts/gpu-kernels.md "^| test_kernels, the cases' part 1 of 2 | failed | .* 1 of 4 wrong"
+PATH=$work/four:$PATH CONVOY_BUILD=$work/unbuilt expect 0 kernels "$work/parts" --seconds 0
+has parts/gpu-kernels.md "^| test_kernels, the cases' part 1 of 2 | not reached |"
+# Who ends it ends its checkers.
+rm "$GPU_CHECK_PID"
+PATH=$work/four:$PATH CONVOY_BUILD=$work/unbuilt "$source/scripts/gpu-check" kernels "$work/parts" --seconds 50 \
+    >"$work/out" 2>&1 &
+for _ in $(seq 100); do
+    [ ! -s "$GPU_CHECK_PID" ] || break
+    sleep 0.1
+done
+kill $!
+wait $! || true
+! kill -0 "$(cat "$GPU_CHECK_PID")" 2>/dev/null || fail "a checker is left over"
 CONVOY_BUILD=${emulated%/tests/*}
 code=0
 CONVOY_CUDA_MODULE=$emulated CONVOY_EMULATED_FAULT=move_one CONVOY_TEST_SOURCE=$source/tests \
