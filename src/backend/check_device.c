@@ -110,6 +110,15 @@ static cvy_status enter(cvy_device *device)
     return cvy_device_enter(check_of(device)->inner);
 }
 
+static cvy_status set_deterministic(cvy_device *device, const char *word)
+{
+    cvy_device *inner = check_of(device)->inner;
+
+    CVY_TRY(cvy_device_set_deterministic(inner, word));
+    memcpy(device->settings, inner->settings, sizeof device->settings);
+    return CVY_OK;
+}
+
 static cvy_status upload(cvy_device *device, void *to, const void *host, size_t bytes)
 {
     cvy_device *inner = check_of(device)->inner;
@@ -151,6 +160,7 @@ const struct cvy_backend cvy_backend_check = {
     .open = open_device,
     .close = close_device,
     .enter = enter,
+    .set_deterministic = set_deterministic,
     .allocate = allocate,
     .release = release,
     .upload = upload,

@@ -91,6 +91,8 @@ grep -aq 'CONVOY_CUDA_DETERMINISTIC=sums' loose/run/checkpoint.safetensors || fa
 expect 0 train loose --device cuda --resume run
 expect 2 train loose --device cuda --resume run --deterministic yes --epochs 3
 grep -q 'DETERMINISTIC=sums", this run has .*DETERMINISTIC=yes' err || fail "nothing says that the order of sums was another"
+expect 0 train looked_at --device check:cuda --precision fp32 --run-epochs 1 --deterministic sums
+grep -aq 'CONVOY_CUDA_DETERMINISTIC=sums' looked_at/run/checkpoint.safetensors || fail "the check device keeps the word for itself"
 expect_sentence 2 'option --deterministic is yes, sums or no, not "perhaps"' "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 2 --device cuda --deterministic perhaps
 expect 0 "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 2 --device cpu --deterministic no --iterations 1 --warmup 1
 
