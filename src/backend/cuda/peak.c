@@ -133,7 +133,10 @@ static cvy_status measure_products(struct bench *bench, enum cvy_dtype dtype, do
 {
     for (int64_t edge = FIRST_EDGE; edge <= LAST_EDGE; edge *= 2) {
         double seconds;
-        CVY_TRY(time_product(bench, dtype, edge, &seconds));
+        const cvy_status status = time_product(bench, dtype, edge, &seconds);
+        if (status == CVY_NO_MEMORY && *flops > 0) /* the plan has the rest */
+            break;
+        CVY_TRY(status);
         *flops = fmax(*flops, 2.0 * (double)edge * (double)edge * (double)edge / seconds);
         if (seconds > long_enough)
             break;
@@ -159,7 +162,10 @@ static cvy_status measure_copies(struct bench *bench, double *rate)
     double seconds = 0;
 
     for (bench->bytes = first_bytes; bench->bytes <= last_bytes && seconds <= long_enough; bench->bytes *= 2) {
-        CVY_TRY(time_copy(bench, &seconds));
+        const cvy_status status = time_copy(bench, &seconds);
+        if (status == CVY_NO_MEMORY && *rate > 0)
+            break;
+        CVY_TRY(status);
         *rate = 2 * (double)bench->bytes / seconds; /* not the largest: small ones lie in a cache */
     }
     return CVY_OK;
