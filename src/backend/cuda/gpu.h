@@ -75,6 +75,13 @@ static inline CVY_CHECKED cvy_status gpu_enter_of(const struct gpu_device *devic
 /* CVY_OK, or the error of what was queued last. */
 CVY_CHECKED cvy_status gpu_queued(const struct gpu_device *device);
 
+/* ---- random numbers for what is timed (noise.c) ---- */
+/* f32 on the device, for gpu_allocate_noise; to be released, also after a failure. */
+CVY_CHECKED cvy_status gpu_noise_open(struct gpu_device *device, void **noise);
+/* Device memory of so many elements, through which the noise is repeated. */
+CVY_CHECKED cvy_status gpu_allocate_noise(struct gpu_device *device, enum cvy_dtype dtype, int64_t elements,
+                                          const void *noise, void **memory);
+
 /* ---- other GPUs (nccl.c) ---- */
 /* Waits until what is queued has run, or (event not NULL) what was queued before the event; in a group, no longer than
  * its time limit (backend/collective.h). */

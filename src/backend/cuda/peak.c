@@ -1,13 +1,9 @@
-/* What a GPU can do at most: products of large square matrices by cuBLASLt, and copies within its memory. All operands
- * are random numbers: with zeros a GPU draws less current and is faster than it ever is in earnest. */
+/* What a GPU can do at most: products of large square matrices by cuBLASLt, and copies within its memory. */
 #include <math.h>
 
 #include "backend/cuda/gemm.h"
-#include "backend/cuda/kernels/kernels.h"
-#include "base/rng.h"
 
 enum {
-    NOISE = 1 << 16,
     RUNS = 5,         /* of which the median counts */
     FIRST_EDGE = 128, /* of the matrices; doubled until a run is long enough */
     LAST_EDGE = 8192
@@ -18,7 +14,7 @@ static const size_t first_bytes = 1 << 20, last_bytes = (size_t)4 << 30;
 struct bench {
     struct gpu_device *device;
     void *before, *after; /* events */
-    void *noise;          /* NOISE numbers of f32 */
+    void *noise;
     void *a, *b, *c, *scratch;
     struct gpu_gemm *gemm;
     size_t bytes; /* of a copy */
@@ -26,23 +22,10 @@ struct bench {
 
 static cvy_status open_bench(struct gpu_device *device, struct bench *bench)
 {
-    struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_BENCH, 0, 0);
-    float *host = cvy_calloc(NOISE, sizeof *host);
-    cvy_status status;
-
     *bench = (struct bench){.device = device};
-    if (!host)
-        return cvy_fail_memory(NOISE * sizeof *host, "random numbers");
-    for (int i = 0; i < NOISE; i++)
-        host[i] = (float)cvy_rng_normal(&rng);
-    CVY_GOTO(gpu_event_open(true, &bench->before));
-    CVY_GOTO(gpu_event_open(true, &bench->after));
-    CVY_GOTO(gpu_allocate(device->stream, NOISE * sizeof *host, &bench->noise));
-    CVY_GOTO(gpu_upload(device->stream, bench->noise, host, NOISE * sizeof *host));
-    CVY_GOTO(gpu_stream_wait(device->stream));
-fail:
-    cvy_free(host);
-    return status;
+    CVY_TRY(gpu_event_open(true, &bench->before));
+    CVY_TRY(gpu_event_open(true, &bench->after));
+    return gpu_noise_open(device, &bench->noise);
 }
 
 static void release_operands(struct bench *bench)
@@ -64,21 +47,9 @@ static void close_bench(struct bench *bench)
     gpu_event_close(bench->after);
 }
 
-static cvy_status make_operand(const struct bench *bench, enum cvy_dtype dtype, size_t elements, void **memory)
+static cvy_status make_operand(const struct bench *bench, enum cvy_dtype dtype, int64_t elements, void **memory)
 {
-    void *stream = bench->device->stream;
-    const size_t total = elements * cvy_dtype_size(dtype);
-    size_t filled = (elements < NOISE ? elements : NOISE) * cvy_dtype_size(dtype);
-
-    CVY_TRY(gpu_allocate(stream, total, memory));
-    gpu_cast(stream, CVY_F32, dtype, bench->noise, *memory, (int64_t)(filled / cvy_dtype_size(dtype)));
-    CVY_TRY(gpu_queued(bench->device));
-    while (filled < total) {
-        const size_t more = filled < total - filled ? filled : total - filled;
-        CVY_TRY(gpu_copy(stream, (char *)*memory + filled, *memory, more));
-        filled += more;
-    }
-    return CVY_OK;
+    return gpu_allocate_noise(bench->device, dtype, elements, bench->noise, memory);
 }
 
 static cvy_status run_once(const struct bench *bench)
@@ -115,13 +86,13 @@ static cvy_status time_product(struct bench *bench, enum cvy_dtype dtype, int64_
 {
     const struct gpu_gemm_problem problem = {
         .m = edge, .n = edge, .k = edge, .dtype = dtype, .tf32 = bench->device->base.tf32};
-    const size_t elements = (size_t)edge * (size_t)edge;
+    const int64_t elements = edge * edge;
     cvy_status status;
 
     CVY_GOTO(gpu_gemm_open(bench->device, &problem, &bench->gemm));
     CVY_GOTO(make_operand(bench, dtype, elements, &bench->a));
     CVY_GOTO(make_operand(bench, dtype, elements, &bench->b));
-    CVY_GOTO(gpu_allocate(bench->device->stream, elements * cvy_dtype_size(dtype), &bench->c));
+    CVY_GOTO(gpu_allocate(bench->device->stream, (size_t)elements * cvy_dtype_size(dtype), &bench->c));
     CVY_GOTO(gpu_allocate(bench->device->stream, gpu_gemm_scratch(bench->gemm), &bench->scratch));
     CVY_GOTO(time_runs(bench, seconds));
 fail:
@@ -148,7 +119,7 @@ static cvy_status time_copy(struct bench *bench, double *seconds)
 {
     cvy_status status;
 
-    CVY_GOTO(make_operand(bench, CVY_F32, bench->bytes / sizeof(float), &bench->a));
+    CVY_GOTO(make_operand(bench, CVY_F32, (int64_t)(bench->bytes / sizeof(float)), &bench->a));
     CVY_GOTO(gpu_allocate(bench->device->stream, bench->bytes, &bench->b));
     CVY_GOTO(time_runs(bench, seconds));
 fail:

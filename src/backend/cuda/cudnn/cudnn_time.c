@@ -1,52 +1,10 @@
-/* Times a plan, on buffers of the real sizes filled with random numbers: zeros draw less current, and kernels that
- * multiply them run faster than they will in earnest. */
+/* Times a plan, on buffers of the real sizes filled with random numbers. */
 #include "backend/cuda/cudnn/cudnn_engine.h"
-#include "backend/cuda/kernels/kernels.h"
-#include "base/rng.h"
 
-enum { NOISE = 1 << 16, RUNS = 3, MAX_REPEATS = 20 };
+enum { RUNS = 3, MAX_REPEATS = 20 };
 static const double run_seconds = 200e-6; /* short kernels are repeated to about this: events tell about 1 us apart */
 
 /* ---- buffers ---- */
-
-/* `noise`: NOISE numbers of f32 on the device. They are repeated through the buffer. */
-static cvy_status make_filled(struct gpu_device *device, enum cvy_dtype dtype, int64_t elements, const void *noise,
-                              void **memory)
-{
-    const size_t total = (size_t)elements * cvy_dtype_size(dtype);
-    const int64_t first = elements < NOISE ? elements : NOISE;
-    size_t filled = (size_t)first * cvy_dtype_size(dtype);
-
-    CVY_TRY(gpu_allocate(device->stream, total, memory));
-    gpu_cast(device->stream, CVY_F32, dtype, noise, *memory, first);
-    CVY_TRY(gpu_queued(device));
-    while (filled < total) {
-        const size_t more = filled < total - filled ? filled : total - filled;
-        CVY_TRY(gpu_copy(device->stream, (char *)*memory + filled, *memory, more));
-        filled += more;
-    }
-    return CVY_OK;
-}
-
-static cvy_status make_noise(struct gpu_device *device, void **noise)
-{
-    struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_BENCH, 0, 0);
-    float *host = cvy_calloc(NOISE, sizeof *host);
-    cvy_status status;
-
-    *noise = NULL;
-    if (!host)
-        return cvy_fail_memory(NOISE * sizeof *host, "random numbers");
-    for (int i = 0; i < NOISE; i++)
-        host[i] = (float)cvy_rng_normal(&rng);
-    status = gpu_allocate(device->stream, NOISE * sizeof *host, noise);
-    if (status == CVY_OK)
-        status = gpu_upload(device->stream, *noise, host, NOISE * sizeof *host);
-    if (status == CVY_OK)
-        status = gpu_stream_wait(device->stream);
-    cvy_free(host);
-    return status;
-}
 
 /* Memory that cudnn_timing_close gives back. */
 static void **slot(struct cudnn_timing *timing)
@@ -63,7 +21,7 @@ static cvy_status make_one(struct gpu_device *device, enum cvy_dtype dtype, int6
                            struct cudnn_timing *timing, void **memory)
 {
     void **made = slot(timing);
-    const cvy_status status = make_filled(device, dtype, elements, noise, made);
+    const cvy_status status = gpu_allocate_noise(device, dtype, elements, noise, made);
 
     *memory = *made;
     return status;
@@ -114,7 +72,7 @@ cvy_status cudnn_timing_open(struct gpu_device *device, const struct gpu_conv_pr
     *timing = (struct cudnn_timing){0};
     CVY_GOTO(gpu_event_open(true, &timing->before));
     CVY_GOTO(gpu_event_open(true, &timing->after));
-    CVY_GOTO(make_noise(device, &noise));
+    CVY_GOTO(gpu_noise_open(device, &noise));
     CVY_GOTO(make_all(device, problem, noise, timing));
     scratch = slot(timing);
     CVY_GOTO(gpu_allocate(device->stream, scratch_bytes, scratch));
