@@ -110,9 +110,9 @@ struct cvy_kernel {
 
 /* The measured peak of a device: operations and bytes per second. */
 struct cvy_device_peak {
-    double flops_f32,
-        flops_bf16;  /* multiply-adds count 2; flops_bf16 (of a GPU f16 too) is 0 without instructions for it */
-    double ops_int8; /* the same for 8-bit integers */
+    double flops_f32;         /* multiply-adds count 2 */
+    double flops_bf16;        /* of a GPU f16 too; 0: it has no instructions for them */
+    double ops_int8;          /* the same for 8-bit integers */
     double read, copy, triad; /* of its memory: sums, a = b, a = b + s c; of a GPU the copy alone */
 };
 

@@ -1,12 +1,22 @@
 /* The kernel checker: every kernel of a backend, in every layout the planner can bring about, against the
  * reference over the shapes of tests/shapes.
  *
- *   test_kernels --device cuda:0 [--from N]   the suite on a GPU, in f32, f16 and bf16; exits 77 where there is none,
- * and 3 after a kernel that ended all work there, with the case that another process can continue from test_kernels the
- * whole suite on the CPU test_kernels --isa NAME           what depends on the instructions, with fewer of them: base,
- * avx2, avx512; exits 77 where the processor has no more test_kernels --networks           every shape of the networks,
- * of which the suite has some test_kernels --time [--device cuda:0] [BATCH] [WORD]... the shortest time of each case
- * whose name holds all the words, with GFLOP/s, GB/s; on a GPU in f16
+ * test_kernels: the whole suite on the CPU.
+ *
+ * --device cuda:0 [--from N]: on a GPU, in f32, f16 and bf16. Exits 77 where there is none, and 3 after a kernel that
+ * ended all work there, with the case that another process can continue from.
+ *
+ * --device cuda:0 --every N [--part K] [--from N]: of the odd shapes' cases each N-th, and nothing else.
+ *
+ * --device cuda:0 --rest: everything but those.
+ *
+ * --isa NAME: what depends on the instructions, with fewer of them: base, avx2, avx512. Exits 77 where the processor
+ * has no more.
+ *
+ * --networks: every shape of the networks, of which the suite has some.
+ *
+ * --time [--device cuda:0] [BATCH] [WORD]...: the shortest time of each case whose name holds all the words, with
+ * GFLOP/s and GB/s; on a GPU in f16.
  *
  * Integers come first: their sums are exact in any order (of direct algorithms), so results must be equal bit for bit.
  * Then random floats, with a bound for each output. */

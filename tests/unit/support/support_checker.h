@@ -29,9 +29,9 @@ struct kernel_suite {
 };
 extern struct kernel_suite suite;
 
-/* Fixtures of cmocka; the state is not used. */
 /* Before suite_open: a GPU, with all its rows, however fast. */
 void suite_take_device(const char *name);
+/* Fixtures of cmocka; the state is not used. */
 int suite_open(void **state);
 int suite_close(void **state);
 

@@ -19,9 +19,9 @@ enum {
 };
 
 /* The rows of each image are cut into slices. The blocks of a kernel stand over tiles of channels in y, and in x over
- * the slices of image 0, then of image 1, ...; or (`walkers` > 0, sums over one image) walker b takes slices b, b +
- * walkers,
- * ... counted from the last one. The threads of a block are `across` next to each other, in `down` such lines. */
+ * the slices of image 0, then of image 1, ...; or (`walkers` > 0, sums over one image) walker b takes slices b,
+ * b + walkers, ... counted from the last one. The threads of a block are `across` next to each other, in `down` such
+ * lines. */
 struct gpu_spread {
     int64_t rows;
     int32_t slice_rows, slices, walkers, tiles; /* the last slice may be shorter */
@@ -67,7 +67,7 @@ static inline struct gpu_divisor gpu_divisor_of(int32_t by)
     return divisor;
 }
 
-/* One slice; `most` threads across at most. */
+/* One slice; `maximum` threads across at most. */
 static inline struct gpu_spread gpu_spread_over(int64_t rows, int64_t channels, int32_t maximum)
 {
     const int64_t units = channels / gpu_width(channels);
@@ -177,9 +177,7 @@ GPU_BODY struct gpu_place gpu_place_of(const struct gpu_spread *spread, int32_t 
     return place;
 }
 
-/* Rows of walkers: the first ones take a slice more than the others, and the shorter slice is the first one of walker
- * 0.
- */
+/* Rows of walkers: the first ones take a slice more than the others, and the shorter slice is walker 0's first. */
 struct gpu_walks {
     int32_t longer; /* walkers */
     double rows, more, missing;
@@ -357,26 +355,26 @@ GPU_ADD_HALVES(bf16)
 #undef GPU_ADD_HALVES
 
 /* 8 bytes at an address that is a multiple of 8. */
-GPU_BODY void gpu_load_pair(const void *from, uint32_t pair[2])
+GPU_BODY void gpu_load_two_words(const void *from, uint32_t words[2])
 {
 #ifdef __CUDACC__
     const uint2 v = *(const uint2 *)from;
-    pair[0] = v.x;
-    pair[1] = v.y;
+    words[0] = v.x;
+    words[1] = v.y;
 #else
     assert(((uintptr_t)from & 7) == 0);
-    memcpy(pair, from, 8);
+    memcpy(words, from, 8);
 #endif
 }
 
-GPU_BODY void gpu_store_pair(void *to, uint32_t first, uint32_t second)
+GPU_BODY void gpu_store_two_words(void *to, uint32_t first, uint32_t second)
 {
 #ifdef __CUDACC__
     *(uint2 *)to = make_uint2(first, second);
 #else
-    const uint32_t pair[2] = {first, second};
+    const uint32_t words[2] = {first, second};
     assert(((uintptr_t)to & 7) == 0);
-    memcpy(to, pair, 8);
+    memcpy(to, words, 8);
 #endif
 }
 

@@ -1,10 +1,10 @@
 /* 1x1 convolutions in 16-bit floats, channels last, with the statistics of what they write: products on tensor cores,
  * sums in f32. For layers whose time is that of their memory: what they write is not read again for its statistics.
  *
- * A block makes 64 or 128 outputs of the pixels of tiles that it walks over, 128 pixels each: DEPTH inputs at a time
- * come into shared memory, several such stages ahead of the products, those of the next tile while this one is being
- * written. The sums of the channels it leaves for each walker; a
- * second kernel adds them in order, so that the results are the same in every run. */
+ * A block, a walker, makes 64 or 128 outputs of the pixels of tiles that it walks over, 128 pixels each: DEPTH inputs at
+ * a time come into shared memory, several such stages ahead of the products, those of the next tile while this one is
+ * being written. It leaves the sums of its channels; a second kernel adds those of all walkers in order, so that the
+ * results are the same in every run. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/warp.h"
 

@@ -107,7 +107,7 @@ GPU_BODY void put_bytes(uint8_t *to, const int32_t *values, int32_t width)
     GPU_UNROLL
     for (int i = 0; i < 8; i++)
         half[i / 4] |= (uint32_t)(uint8_t)values[i] << 8 * (i % 4);
-    gpu_store_pair(to, half[0], half[1]);
+    gpu_store_two_words(to, half[0], half[1]);
 }
 
 #define KERNELS "backend/cuda/kernels/pool.inc"

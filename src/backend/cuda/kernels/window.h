@@ -110,7 +110,7 @@ GPU_BODY void gpu_get_bytes(const uint8_t *from, int32_t *values, int32_t width)
         values[0] = *from;
         return;
     }
-    gpu_load_pair(from, half);
+    gpu_load_two_words(from, half);
     GPU_UNROLL
     for (int i = 0; i < 8; i++)
         values[i] = (int32_t)(half[i / 4] >> 8 * (i % 4) & 255);
