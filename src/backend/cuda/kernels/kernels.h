@@ -398,7 +398,7 @@ struct gpu_pointwise {
 };
 /* Floats of scratch memory. */
 int64_t gpu_pointwise_scratch(const struct gpu_pointwise *what);
-/* mean and variance (outputs) of what is written, over all pixels; both may be NULL. */
+/* mean and variance (outputs): of what is written, over all pixels. */
 void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *what, const void *x, const void *w, void *y,
                            float *mean, float *variance, float *scratch);
 

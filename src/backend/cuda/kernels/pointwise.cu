@@ -20,7 +20,7 @@ enum {
 struct pointwise_args {
     const void *x, *w;
     void *y;
-    float *partial; /* (walkers, 2, outputs): sums and those of squares; NULL: none are wanted */
+    float *partial; /* (walkers, 2, outputs): sums and those of squares */
     int64_t rows;   /* pixels of y */
     int32_t inputs, outputs, tiles;
     int32_t stride, in[2], out[2]; /* stride 1: x has the rows of y */
@@ -161,7 +161,7 @@ GPU_EXTERN void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *
     args.x = x;
     args.w = w;
     args.y = y;
-    args.partial = mean ? scratch : NULL;
+    args.partial = scratch;
     args.rows = rows_in_all(what);
     args.inputs = (int32_t)what->inputs;
     args.outputs = (int32_t)what->outputs;
@@ -179,8 +179,6 @@ GPU_EXTERN void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *
         LAUNCH(64_bf16);
     else
         LAUNCH(128_bf16);
-    if (!mean)
-        return;
     memset(&sum, 0, sizeof sum);
     sum.partial = scratch;
     sum.mean = mean;
