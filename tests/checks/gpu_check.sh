@@ -85,7 +85,8 @@ chmod +x "$work/four/nproc"
 export GPU_CHECK_PID="$work/checker.pid"
 PATH=$work/four:$PATH CONVOY_BUILD=$work/unbuilt expect 1 kernels "$work/parts" --seconds 5
 has parts/gpu-kernels.md '^| test_kernels, but for the cases | passed | .* 3 test(s) run'
-has parts/gpu-kernels.md "^| test_kernels, the cases' part 0 of 2 | failed | .* 8 test(s) run"
+has parts/gpu-kernels.md "^| test_kernels, the cases' part 0 of 2 | failed | .* case 7, add 1x2, ended all work"
+has parts/gpu-test-test_kernels.log '8 test(s) run'
 has parts/gpu-kernels.md "^| test_kernels, the cases' part 1 of 2 | failed | .* 1 of 4 wrong"
 PATH=$work/four:$PATH CONVOY_BUILD=$work/unbuilt expect 0 kernels "$work/parts" --seconds 0
 has parts/gpu-kernels.md "^| test_kernels, the cases' part 1 of 2 | not reached |"
