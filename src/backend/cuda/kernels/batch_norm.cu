@@ -13,6 +13,7 @@
  * shape alone and are added in order, so the results are the same on every GPU and in every run. */
 #include "backend/cuda/kernels/channels.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/moments.h"
 #include "backend/cuda/kernels/window.h"
 
 struct forward_args {
@@ -63,33 +64,13 @@ struct backward_args {
     enum cvy_activation activation;
 };
 
-/* From the sums, in f32, of a channel and of its squares: what cancels here is lost (doc/cuda.md). `share`: 1 / rows.
- * Every thread that normalises does this for its channels: a division of doubles takes as long as some rows. */
-GPU_BODY void moments_of(float sum, float squares, double share, float *mean, float *variance)
-{
-    const double first = (double)sum * share, second = (double)squares * share - first * first;
-
-    *mean = (float)first;
-    *variance = second < 0 ? 0 : (float)second;
-}
-
-/* What batch norm does to x as x * scale + shift. */
-GPU_BODY void put_scale_and_shift(enum cvy_dtype dtype, int64_t c, float gamma, float beta, float mean, float rstd,
-                                  void *scale, void *shift)
-{
-    const double factor = (double)gamma * (double)rstd;
-
-    gpu_put_any(dtype, scale, c, (float)factor);
-    gpu_put_any(dtype, shift, c, (float)((double)beta - (double)mean * factor));
-}
-
 /* Mean and variance that are given, of a channel. */
 GPU_BODY void given_moments(const struct apply_args *a, int32_t c, float *mean, float *variance)
 {
     *mean = a->mean[c];
     *variance = a->var[c];
     if (a->sums)
-        moments_of(*mean, *variance, a->share, mean, variance);
+        gpu_moments_of(*mean, *variance, a->share, mean, variance);
 }
 
 /* What a batch norm in training owes beside y, of a channel; mean and variance are given. */
@@ -103,7 +84,7 @@ GPU_BODY void write_statistics(const struct apply_args *a, int32_t c)
     a->batch_mean[c] = first;
     a->batch_rstd[c] = 1 / sqrtf(second + a->eps); /* as in put_numbers: the same bits */
     if (a->scale)
-        put_scale_and_shift(a->dtype, c, a->gamma[c], a->beta[c], first, 1 / sqrtf(second + a->eps), a->scale,
+        gpu_put_scale_and_shift(a->dtype, c, a->gamma[c], a->beta[c], first, 1 / sqrtf(second + a->eps), a->scale,
                             a->shift);
     if (a->new_mean)
         a->new_mean[c] = (float)((1 - momentum) * (double)a->running_mean[c] + momentum * mean);
@@ -136,7 +117,7 @@ GPU_BODY void put_numbers(const struct apply_args *a, struct number_sources from
                           number_row *shared_numbers)
 {
     if (a->sums)
-        moments_of(from.mean, from.variance, a->share, &from.mean, &from.variance);
+        gpu_moments_of(from.mean, from.variance, a->share, &from.mean, &from.variance);
     shared_numbers[MEAN][at] = from.mean;
     shared_numbers[SCALE][at] = (a->rstd ? from.variance : 1 / sqrtf(from.variance + a->eps)) * from.gamma;
     shared_numbers[BETA][at] = from.beta;
@@ -488,61 +469,6 @@ GPU_EXTERN void gpu_batch_norm_numbers(void *stream, const struct gpu_batch_norm
     const struct apply_args args = given_args_of(what, mean, variance);
 
     GPU_LAUNCH(numbers, stream, gpu_parts(what->channels, SPREAD_THREADS), 1, SPREAD_THREADS, args);
-}
-
-struct scale_args {
-    const float *gamma, *beta, *mean, *rstd;
-    void *scale, *shift;
-    int64_t channels;
-    enum cvy_dtype dtype;
-};
-
-/* A thread for each channel. */
-SPREAD_KERNEL(scale_and_shift, struct scale_args)
-{
-    const int64_t c = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
-
-    if (c < a.channels)
-        put_scale_and_shift(a.dtype, c, a.gamma[c], a.beta[c], a.mean[c], a.rstd[c], a.scale, a.shift);
-}
-
-GPU_EXTERN void gpu_scale_and_shift(void *stream, enum cvy_dtype dtype, const float *gamma, const float *beta,
-                                    const float *mean, const float *rstd, int64_t channels, void *scale, void *shift)
-{
-    const struct scale_args args = {gamma, beta, mean, rstd, scale, shift, channels, dtype};
-
-    GPU_LAUNCH(scale_and_shift, stream, gpu_parts(channels, SPREAD_THREADS), 1, SPREAD_THREADS, args);
-}
-
-struct moments_args {
-    const float *sums, *squares;
-    float *mean, *variance;
-    int64_t channels;
-    double share;
-};
-
-/* A thread for each channel. */
-SPREAD_KERNEL(moments, struct moments_args)
-{
-    const int64_t c = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
-
-    if (c < a.channels)
-        moments_of(a.sums[c], a.squares[c], a.share, &a.mean[c], &a.variance[c]);
-}
-
-GPU_EXTERN void gpu_moments(void *stream, const float *sums, const float *squares, int64_t rows, int64_t channels,
-                            float *mean, float *variance)
-{
-    struct moments_args args;
-
-    memset(&args, 0, sizeof args);
-    args.sums = sums;
-    args.squares = squares;
-    args.mean = mean;
-    args.variance = variance;
-    args.channels = channels;
-    args.share = 1 / (double)rows;
-    GPU_LAUNCH(moments, stream, gpu_parts(channels, SPREAD_THREADS), 1, SPREAD_THREADS, args);
 }
 
 GPU_EXTERN void gpu_batch_norm_apply(void *stream, const struct gpu_batch_norm *what)

@@ -191,7 +191,7 @@ struct gpu_detect {
 int64_t gpu_detect_scratch(const struct gpu_detect *what); /* floats */
 void gpu_detect(void *stream, const struct gpu_detect *what, float *scratch);
 
-/* ---- batch_norm.cu ---- */
+/* ---- batch_norm.cu, moments.cu ---- */
 struct gpu_batch_norm {
     enum cvy_dtype dtype; /* of x, residual, y */
     int64_t rows, channels;
