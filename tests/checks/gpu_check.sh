@@ -73,8 +73,12 @@ cat >"$CONVOY_BUILD/tests/test_kernels" <<'END'
 case $* in
 *' --rest') echo '[==========] 3 test(s) run.' ;;
 *' --part 0 --from 1') echo 'case 7, add 1x2, ended all work on the GPU: an error; continue with --from 8' && exit 3 ;;
-*' --part 0 --from 8') echo '[==========] 8 test(s) run.' ;;
+*' --part 0 --from 8')
+    printf 'left to other parts: cuda.%s\n' one two
+    echo '[==========] 8 test(s) run.'
+    ;;
 *)
+    echo 'left to other parts: cuda.two'
     echo 'add 2x2, floats, cuda.add: output 0: 1 of 4 wrong, worst at 2'
     echo $$ >"$GPU_CHECK_PID"
     exec sleep 60
@@ -87,6 +91,7 @@ PATH=$work/four:$PATH CONVOY_BUILD=$work/unbuilt expect 1 kernels "$work/parts" 
 has parts/gpu-kernels.md '^| test_kernels, but for the cases | passed | .* 3 test(s) run'
 has parts/gpu-kernels.md "^| test_kernels, the cases' part 0 of 2 | failed | .* case 7, add 1x2, ended all work"
 has parts/gpu-test-test_kernels.log '8 test(s) run'
+has parts/gpu-kernels.md '^| test_kernels: every kernel was run | failed | .* | not run: cuda.two |$'
 has parts/gpu-kernels.md "^| test_kernels, the cases' part 1 of 2 | failed | .* 1 of 4 wrong"
 PATH=$work/four:$PATH CONVOY_BUILD=$work/unbuilt expect 0 kernels "$work/parts" --seconds 0
 has parts/gpu-kernels.md "^| test_kernels, the cases' part 1 of 2 | not reached |"

@@ -1,27 +1,19 @@
 /* The kernel checker: every kernel of a backend, in every layout the planner can bring about, against the
  * reference over the shapes of tests/shapes.
  *
- * test_kernels: the whole suite on the CPU.
- *
- * --device cuda:0 [--from N]: on a GPU, in f32, f16 and bf16. Exits 77 where there is none, and 3 after a kernel that
- * ended all work there, with the case that another process can continue from.
- *
- * --device cuda:0 --every N [--part K] [--from N]: of the odd shapes' cases each N-th, and nothing else.
- *
- * --device cuda:0 --rest: everything but those.
- *
- * --isa NAME: what depends on the instructions, with fewer of them: base, avx2, avx512. Exits 77 where the processor
- * has no more.
- *
- * --networks: every shape of the networks, of which the suite has some.
- *
- * --time [--device cuda:0] [BATCH] [WORD]...: the shortest time of each case whose name holds all the words, with
- * GFLOP/s and GB/s; on a GPU in f16.
+ * - (nothing): the whole suite on the CPU.
+ * - --device cuda:0 [--from N]: on a GPU, in f32, f16 and bf16. Exits 77 where there is none, and 3 after a kernel that
+ *   ended all work there, with the case that another process can continue from.
+ * - --device cuda:0 --every N [--part K] [--from N]: of the odd shapes' cases each N-th, and nothing else.
+ * - --device cuda:0 --rest: everything but those.
+ * - --isa NAME: what depends on the instructions, with fewer of them: base, avx2, avx512. Exits 77 where the processor
+ *   has no more.
+ * - --networks: every shape of the networks, of which the suite has some.
+ * - --time [--device cuda:0] [BATCH] [WORD]...: the shortest time of each case whose name holds all the words, with
+ *   GFLOP/s and GB/s; on a GPU in f16.
  *
  * Integers come first: their sums are exact in any order (of direct algorithms), so results must be equal bit for bit.
  * Then random floats, with a bound for each output. */
-#include <float.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,11 +24,10 @@
 #include <cmocka.h>
 
 #include "base/error.h"
-#include "base/memory.h"
-#include "base/rng.h"
 #include "base/system.h"
 #include "ops/ops.h"
 #include "support_cases.h"
+#include "support_elementwise.h"
 #include "support_many.h"
 #include "support_update.h"
 
@@ -231,6 +222,17 @@ static bool has_winograd(void)
     return cvy_cpu_isa() >= CVY_ISA_AVX512 && strstr(suite.cpu->description, "oneDNN 2");
 }
 
+/* Whether cases run a kernel by itself: weights are reordered around every convolution, and test_int8 has its own. */
+static bool has_cases(const struct cvy_kernel *kernel)
+{
+    static const char *const others[] = {"cpu.reorder_int8", "cpu.reorder_weights", "cpu.unblock_weights"};
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(kernel->name, others[i]) == 0)
+            return false;
+    return kernel->prepare && !cvy_ops[kernel->op].int8 && (!strstr(kernel->name, "winograd") || has_winograd());
+}
+
 static void test_every_kernel_was_run(void **state)
 {
     (void)state;
@@ -238,16 +240,22 @@ static void test_every_kernel_was_run(void **state)
         skip();
     for (size_t i = 0; i < suite.backend->kernel_count; i++) {
         const struct cvy_kernel *kernel = &suite.backend->kernels[i];
-        if (strstr(kernel->name, "winograd") && !has_winograd())
+        if (!has_cases(kernel))
             continue;
-        if (cvy_ops[kernel->op].int8 || strcmp(kernel->name, "cpu.reorder_int8") == 0) /* test_int8 */
-            continue;
-        if (kernel->prepare && !suite.exercised[i] && strcmp(kernel->name, "cpu.reorder_weights") != 0 &&
-            strcmp(kernel->name, "cpu.unblock_weights") != 0)
-            fail_msg("no case runs \"%s\"", kernel->name); /* weights are reordered around every convolution */
+        if (!suite.exercised[i])
+            fail_msg("no case runs \"%s\"", kernel->name);
         if (strncmp(kernel->name, "cpu.grouped_", strlen("cpu.grouped_")) == 0 && !suite.narrowed[i])
             fail_msg("no case runs \"%s\" in bf16", kernel->name);
     }
+}
+
+/* Of several processes that have a part of the cases each some one must have run every kernel. */
+static void test_what_is_left_is_said(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < suite.backend->kernel_count; i++)
+        if (has_cases(&suite.backend->kernels[i]) && !suite.exercised[i])
+            printf("left to other parts: %s\n", suite.backend->kernels[i].name);
 }
 
 static void test_wrong_labels_are_refused(void **state)
@@ -360,137 +368,6 @@ static void test_batch_norm_made_again(void **state)
         }
 }
 
-/* An op of one or two vectors on the cpu device. */
-static void run_elementwise(enum cvy_op op, int64_t count, const float *a, const float *b, float *y)
-{
-    struct cvy_op_desc desc = kernel_begin(op, DATA_FLOATS, "elementwise").desc;
-    struct cvy_kernel_plan plan;
-    desc.inputs = b ? 2 : 1;
-    desc.outputs = 1;
-    desc.out[0] = (struct cvy_tensor){.shape = cvy_shape1(count), .dtype = CVY_F32};
-    for (int i = 0; i < desc.inputs; i++)
-        desc.in[i] = desc.out[0];
-    assert_int_equal(cvy_kernel_select(suite.cpu, &desc, &plan), CVY_OK);
-    void *in[CVY_MAX_INPUTS] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b}, *out[CVY_MAX_OUTPUTS] = {y};
-    assert_int_equal(plan.kernel->run(suite.cpu, &plan, in, out, NULL), CVY_OK);
-    cvy_kernel_release(suite.cpu, &plan);
-}
-
-/* Gradients in the arena begin at any float: kernels that take 16 bytes at a time must not count on more. */
-static void test_odd_addresses(void **state)
-{
-    (void)state;
-    enum { COUNT = 1003 };
-    const struct cvy_backend *backend = suite.cpu->backend;
-    float a[COUNT], b[COUNT], y[COUNT];
-    void *memory[3];
-    for (int i = 0; i < COUNT; i++) {
-        a[i] = (float)i;
-        b[i] = (float)(3 - 2 * i);
-    }
-    for (int odd = 0; odd < 4; odd++) { /* none of them, or one */
-        float *at[3];
-        for (int i = 0; i < 3; i++) {
-            assert_int_equal(backend->allocate(suite.cpu, (COUNT + 4) * sizeof(float), &memory[i]), CVY_OK);
-            at[i] = (float *)memory[i] + (odd == i + 1);
-        }
-        assert_int_equal(backend->upload(suite.cpu, at[0], a, sizeof(a)), CVY_OK);
-        assert_int_equal(backend->upload(suite.cpu, at[1], b, sizeof(b)), CVY_OK);
-        run_elementwise(CVY_OP_ADD, COUNT, at[0], at[1], at[2]);
-        assert_int_equal(backend->download(suite.cpu, y, at[2], sizeof(y)), CVY_OK);
-        for (int i = 0; i < COUNT; i++)
-            assert_true(y[i] == a[i] + b[i]);
-        for (int i = 0; i < 3; i++)
-            backend->release(suite.cpu, memory[i]);
-    }
-}
-
-#define SIGMOID_ELEMENTS 200003 /* odd: the last vector is not full */
-/* Every result to 3 units in its last place (the exponential 1, addition and division a half each, and a unit is up to
- * twice as wide relative to small mantissas), over all x with a result other than 0 and 1; below the normal numbers a
- * unit is the smallest number there is. */
-static void test_sigmoid_accuracy(void **state)
-{
-    (void)state;
-    float *x = malloc(SIGMOID_ELEMENTS * sizeof(float)), *y = malloc(SIGMOID_ELEMENTS * sizeof(float));
-    double worst = 0;
-    assert_true(x && y);
-    for (int i = 0; i < SIGMOID_ELEMENTS; i++)
-        x[i] = i % 2 ? (float)(-110 + 220.0 * i / SIGMOID_ELEMENTS)                           /* evenly */
-                     : ldexpf(i % 4 ? 1.1f : -1.7f, (int)(40.0 * i / SIGMOID_ELEMENTS) - 30); /* near 0 */
-    run_elementwise(CVY_OP_SIGMOID, SIGMOID_ELEMENTS, x, NULL, y);
-    for (int i = 0; i < SIGMOID_ELEMENTS; i++) {
-        const double exact = 1 / (1 + exp(-(double)x[i]));
-        const double unit = fmax(ldexp(1, ilogb(fmax(exact, 0x1p-149)) - 23), 0x1p-149);
-        worst = fmax(worst, fabs((double)y[i] - exact) / unit);
-    }
-    if (!(worst <= 3))
-        fail_msg("sigmoid is off by %.3g units in the last place", worst);
-    free(x);
-    free(y);
-}
-
-/* The derivative of the focal loss where no target is 1, for one image of `count` anchors and one column. */
-static void run_focal_bwd(int64_t count, const float *x, float *dx)
-{
-    struct cvy_op_desc desc = kernel_begin(CVY_OP_FOCAL_LOSS_BWD, DATA_FLOATS, "accuracy").desc;
-    struct cvy_kernel_plan plan;
-    float one = 1;
-    int32_t *classes = calloc((size_t)count, sizeof *classes);
-    assert_non_null(classes);
-    desc.inputs = 4;
-    desc.outputs = 1;
-    desc.in[0] = desc.out[0] = (struct cvy_tensor){.shape = cvy_shape3(1, count, 1), .dtype = CVY_F32};
-    desc.in[1] = (struct cvy_tensor){.shape = cvy_shape2(1, count), .dtype = CVY_I32};
-    desc.in[2] = desc.in[3] = (struct cvy_tensor){.shape = cvy_shape0(), .dtype = CVY_F32};
-    assert_int_equal(cvy_kernel_select(suite.cpu, &desc, &plan), CVY_OK);
-    void *in[CVY_MAX_INPUTS] = {(void *)(uintptr_t)x, classes, &one, &one}, *out[CVY_MAX_OUTPUTS] = {dx};
-    assert_int_equal(plan.kernel->run(suite.cpu, &plan, in, out, NULL), CVY_OK);
-    cvy_kernel_release(suite.cpu, &plan);
-    free(classes);
-}
-
-/* Every result to 11 units in its last place, over all x whose result is an ordinary number: it goes like the cube of a
- * sigmoid, which is known to 3 units, and has some roundings of its own. */
-static void test_focal_accuracy(void **state)
-{
-    (void)state;
-    float *x = malloc(SIGMOID_ELEMENTS * sizeof(float)), *dx = malloc(SIGMOID_ELEMENTS * sizeof(float));
-    double worst = 0;
-    assert_true(x && dx);
-    for (int i = 0; i < SIGMOID_ELEMENTS; i++) /* exp(-3 * 28) is near the smallest float */
-        x[i] = i % 2 ? (float)(-28 + 150.0 * i / SIGMOID_ELEMENTS)
-                     : ldexpf(i % 4 ? 1.1f : -1.7f, (int)(34.0 * i / SIGMOID_ELEMENTS) - 30);
-    run_focal_bwd(SIGMOID_ELEMENTS, x, dx);
-    for (int i = 0; i < SIGMOID_ELEMENTS; i++) {
-        const double z = x[i], p = 1 / (1 + exp(-z)), q = 1 / (1 + exp(z));
-        const double exact = 0.75 * p * p * (p + 2 * q * (fmax(z, 0) + log1p(exp(-fabs(z)))));
-        worst = fmax(worst, fabs((double)dx[i] - exact) / ldexp(1, ilogb(exact) - 23));
-    }
-    if (!(worst <= 11))
-        fail_msg("the derivative of the focal loss is off by %.3g units in the last place", worst);
-    free(x);
-    free(dx);
-}
-
-static void test_sigmoid_ends(void **state)
-{
-    (void)state;
-    const float x[] = {INFINITY, -INFINITY, NAN, 1e30f, -1e30f, 0, -0.0f, 105, -105, 17.5f, -89, -FLT_MAX, FLT_MAX};
-    const float dy[] = {1, 1, 1, 1, 1, 8, -8, 1, 1, INFINITY, 1, NAN, 1};
-    enum { COUNT = sizeof(x) / sizeof(x[0]) };
-    float y[COUNT], dx[COUNT];
-    run_elementwise(CVY_OP_SIGMOID, COUNT, x, NULL, y);
-    assert_true(y[0] == 1 && y[1] == 0 && isnan(y[2]) && y[3] == 1 && y[4] == 0);
-    assert_true(y[5] == 0.5f && y[6] == 0.5f && y[7] == 1 && y[8] == 0 && y[9] == 1);
-    assert_true(y[10] > 0 && y[10] < FLT_MIN); /* gradual underflow */
-    assert_true(y[11] == 0 && y[12] == 1);
-    run_elementwise(CVY_OP_SIGMOID_BWD, COUNT, y, dy, dx);
-    assert_true(dx[0] == 0 && dx[1] == 0 && isnan(dx[2]) && dx[3] == 0 && dx[4] == 0);
-    assert_true(dx[5] == 2 && dx[6] == -2);
-    assert_true(isnan(dx[9]) && dx[10] == y[10] && isnan(dx[11])); /* infinity meets a gradient of 0 */
-}
-
 /* From here on the backend has no more than these instructions. False: they are all that the processor has. */
 static bool lower_isa(const char *name)
 {
@@ -557,24 +434,21 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_sigmoid_ends), cmocka_unit_test(test_batch_norm_made_again),
         cmocka_unit_test(test_combine),      cmocka_unit_test(test_focal_accuracy)};
     const struct CMUnitTest odd_shapes[] = {cmocka_unit_test(test_odd_shapes)};
+    const struct CMUnitTest part[] = {cmocka_unit_test(test_odd_shapes), cmocka_unit_test(test_what_is_left_is_said)};
     const struct CMUnitTest layouts[] = {cmocka_unit_test(test_odd_shapes),
                                          cmocka_unit_test(test_batch_norm_made_again)};
     if (argc > 1 && strcmp(argv[1], "--time") == 0)
         return time_kernels(argc - 2, argv + 2);
     if (argc > 2 && strcmp(argv[1], "--device") == 0) {
         suite_take_device(argv[2]);
-        for (int i = 3; i + 1 < argc; i += 2) {
-            int *to = strcmp(argv[i], "--from") == 0    ? &suite.from
-                      : strcmp(argv[i], "--every") == 0 ? &suite.every
-                      : strcmp(argv[i], "--part") == 0  ? &suite.part
-                                                        : NULL;
-            if (to)
-                *to = atoi(argv[i + 1]);
+        if (argc == 4 && strcmp(argv[3], "--rest") == 0)
+            return cmocka_run_group_tests(rest, suite_open, suite_close);
+        if (!suite_take_numbers(argc - 3, argv + 3)) {
+            fprintf(stderr, "usage: test_kernels --device NAME [--rest] [--every N] [--part K] [--from N]\n");
+            return 2;
         }
-        if (suite.every > 0)
-            return cmocka_run_group_tests(odd_shapes, suite_open, suite_close);
-        return argc == 4 && strcmp(argv[3], "--rest") == 0 ? cmocka_run_group_tests(rest, suite_open, suite_close)
-                                                           : cmocka_run_group_tests(gpu, suite_open, suite_close);
+        return suite.every > 0 ? cmocka_run_group_tests(part, suite_open, suite_close)
+                               : cmocka_run_group_tests(gpu, suite_open, suite_close);
     }
     if (argc > 1 && strcmp(argv[1], "--networks") == 0) {
         suite.all_shapes = true;

@@ -353,6 +353,22 @@ void suite_take_device(const char *name)
     setenv("CONVOY_CUDA_POINTWISE", "own", 1);
 }
 
+bool suite_take_numbers(int words, char **word)
+{
+    static const char *const names[] = {"--from", "--every", "--part"};
+    int *const numbers[] = {&suite.from, &suite.every, &suite.part};
+
+    for (; words > 0; words -= 2, word += 2) {
+        int i = 0;
+        while (i < 3 && strcmp(word[0], names[i]) != 0)
+            i++;
+        if (i == 3 || words == 1)
+            return false;
+        *numbers[i] = atoi(word[1]);
+    }
+    return true;
+}
+
 int suite_open(void **state)
 {
     (void)state;

@@ -31,6 +31,8 @@ extern struct kernel_suite suite;
 
 /* Before suite_open: a GPU, with all its rows, however fast. */
 void suite_take_device(const char *name);
+/* --from, --every and --part with a number each; false: something else. */
+bool suite_take_numbers(int words, char **word);
 /* Fixtures of cmocka; the state is not used. */
 int suite_open(void **state);
 int suite_close(void **state);
