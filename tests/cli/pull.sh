@@ -156,7 +156,7 @@ again cutplain
 expect_sentence 66 'cannot download' timeout 60 "$convoy" pull "$name"
 [ "$(requests cutplain)" = 5 ] || fail "a server that always sends the same half was asked $(requests cutplain) times"
 again slow
-expect 75 timeout --preserve-status -s INT 0.7 "$convoy" pull "$name"
+expect 75 timeout --foreground --preserve-status -s INT 0.7 "$convoy" pull "$name"
 expect_text err 'same call continues'
 have=$(stat -c %s "$cache/$file.part")
 [ "$have" -gt 0 ] && [ "$have" -lt "$size" ] || fail "$have bytes are kept"
@@ -167,7 +167,7 @@ expect_same "$cache/$file" "served/$file"
 expect_text log "^/range/.* - - 200"
 again slow
 expect 75 env CONVOY_WEIGHTS_URL="http://user:secret@127.0.0.1:$port/slow" \
-    timeout --preserve-status -s INT 0.7 "$convoy" pull "$name"
+    timeout --foreground --preserve-status -s INT 0.7 "$convoy" pull "$name"
 ! grep -r secret "$cache" || fail "a password is written beside the part"
 have=$(stat -c %s "$cache/$file.part")
 expect 0 "$convoy" pull "$name"
