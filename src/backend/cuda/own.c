@@ -16,8 +16,6 @@ cvy_status gpu_engine_seconds(struct gpu_device *device, struct gpu_conv_problem
     double fused;
     cvy_status status;
 
-    if (problem.statistics == GPU_STATISTICS_SEPARATE && device->statistics == GPU_STATISTICS_ALWAYS_FUSED)
-        problem.statistics = GPU_STATISTICS_FUSED;
     CVY_TRY(gpu_conv_open(device, &problem, &conv));
     *seconds = gpu_conv_seconds(conv);
     gpu_conv_close(conv);
@@ -28,10 +26,10 @@ cvy_status gpu_engine_seconds(struct gpu_device *device, struct gpu_conv_problem
     if (status == CVY_OK) {
         fused = gpu_conv_seconds(conv);
         gpu_conv_close(conv);
-        if (fused > 0 && fused < *seconds)
+        if (device->statistics == GPU_STATISTICS_ALWAYS_FUSED || (fused > 0 && fused < *seconds))
             *seconds = fused;
     }
-    return status == CVY_UNAVAILABLE ? CVY_OK : status;
+    return status == CVY_UNAVAILABLE ? CVY_OK : status; /* then they are separate, whatever was asked for */
 }
 
 cvy_status gpu_own_seconds(struct gpu_device *device, const struct gpu_conv_problem *problem,
