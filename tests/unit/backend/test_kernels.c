@@ -202,15 +202,10 @@ static void test_network_shapes(void **state)
     no_failures();
 }
 
-static bool is_emulated(void)
-{
-    return strstr(suite.cpu->description, "emulated") != NULL;
-}
-
 /* Plain loops for a GPU's libraries would take hours over the shapes of networks. */
 static void test_network_shapes_on_gpu(void **state)
 {
-    if (is_emulated())
+    if (suite_is_emulated())
         skip();
     check_file("walk.txt", false);
     test_network_shapes(state);

@@ -84,6 +84,11 @@ static void check_in_place(struct kernel_case *kernel, const struct kernel_run *
     }
 }
 
+bool suite_is_emulated(void)
+{
+    return strstr(suite.cpu->description, "emulated") != NULL;
+}
+
 /* Those of a GPU that leave cuDNN's sums, which it adds up in no fixed order. */
 static bool sums_in_any_order(const struct cvy_kernel *row)
 {
@@ -96,7 +101,7 @@ static bool thread_promise(const struct cvy_kernel *row)
 {
     const enum cvy_op op = row->op;
     if (suite.cpu->gpu) /* has none, but must do the same again and again */
-        return !sums_in_any_order(row);
+        return suite_is_emulated() || !sums_in_any_order(row);
     return is_grouped(row) || strcmp(row->name, "cpu.conv2d_bwd_weights_bf16") == 0 ||
            (!is_conv(op) && op != CVY_OP_LINEAR && op != CVY_OP_LINEAR_BWD_DATA && op != CVY_OP_LINEAR_BWD_WEIGHTS);
 }
@@ -258,7 +263,7 @@ static void check_narrow(struct kernel_case *kernel)
         snprintf(kernel->name + length, sizeof(kernel->name) - length, " %s", cvy_dtype_name(types[i]));
         kernel->desc = desc;
         kernel->rounded_weights = suite.cpu->gpu;
-        if (has_epilogue(kernel) && suite.cpu->gpu && !strstr(suite.cpu->description, "emulated"))
+        if (has_epilogue(kernel) && suite.cpu->gpu && !suite_is_emulated())
             kernel->inner_roundings = 2;
         kernel_fill_inputs(kernel, (uint64_t)suite.cases);
         if (kernel_narrow(kernel, suite.ref, types[i], info->f32_inputs, info->f32_outputs) == CVY_OK) {

@@ -33,6 +33,7 @@ extern struct kernel_suite suite;
 void suite_take_device(const char *name);
 /* --from, --every and --part with a number each; false: something else. */
 bool suite_take_numbers(int words, char **word);
+bool suite_is_emulated(void); /* the GPU */
 /* Fixtures of cmocka; the state is not used. */
 int suite_open(void **state);
 int suite_close(void **state);
