@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """PyTorch's side of gpu_peer.py: one measurement or one loss curve, in a process of its own, as one line of JSON.
 
-    gpu_torch.py measure --mode train|infer --variant V --arch A --precision P --batch-size N [--image-size S]
+    gpu_torch.py measure --mode train|infer --variant V --arch A --precision P --batch-size N [--image-size S] [--wait F]
     gpu_torch.py curve --data DIR --precision P --seed N --steps N --rate R --crop C
 
 Variants: eager, graph (eager, the whole step in one CUDA graph), compile, compile-max (mode max-autotune). Networks are
-defined here (plain torch.nn): ResNet-50 v1.5, ResNeXt101-32x4d and SE-ResNeXt101-32x4d.
+defined here (plain torch.nn): ResNet-50 v1.5, ResNeXt101-32x4d and SE-ResNeXt101-32x4d; SSD320, which can only be
+trained, is that of torch_detector.py with its losses, its targets in GPU memory before the clock starts.
+
+With --wait F a process compiles, runs two steps, makes F.ready and then waits for F before it measures: several can
+compile at once and then measure one after the other. cuDNN's trials come after the wait.
 """
 import argparse
 import json
@@ -19,6 +23,7 @@ NETWORKS = {  # bottlenecks of each stage, groups, width of a group in the first
     "resnext101-32x4d": ((3, 4, 23, 3), 32, 4, None),
     "se-resnext101-32x4d": ((3, 4, 23, 3), 32, 4, 16),
 }
+DETECTOR, DETECTOR_CLASSES, DETECTOR_SIZE, OBJECTS = "ssd320", 90, 320, 8
 
 
 # ---- networks ----
@@ -67,6 +72,42 @@ def build(arch, classes):
     return model.to(memory_format=torch.channels_last)
 
 
+# ---- a detector ----
+
+def detector_with_losses(torch):
+    """The network of torch_detector.py; forward(images, classes, codes, positives) is the sum of its losses in float32."""
+    import torch_detector
+
+    class WithLosses(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = torch_detector.make_model(DETECTOR_CLASSES, 0)
+
+        def forward(self, images, *targets):
+            codes, logits = self.network(images, torch_detector.activate)
+            with torch.autocast(images.device.type, enabled=False):
+                classes, wanted, positives = targets
+                return torch_detector.losses(codes.float(), logits.float(), (classes, wanted, positives))
+
+    return WithLosses()
+
+
+def targets_of(torch, settings, device, seed):
+    """(classes (N, A), codes (N, A, 4), number of matched anchors) of random boxes, in GPU memory."""
+    import numpy
+    import torch_detector
+
+    dice = numpy.random.RandomState(seed)
+    boxes, labels = [], []
+    for _ in range(settings.batch_size):
+        side = dice.uniform(0.1, 0.6, (OBJECTS, 2))
+        low = dice.uniform(0, 1 - side)
+        boxes.append(numpy.concatenate([low, low + side], 1).astype(numpy.float32))
+        labels.append(dice.randint(1, DETECTOR_CLASSES + 1, OBJECTS).astype(numpy.int32))
+    classes, codes, positives = torch_detector.Boxes(settings.image_size).targets(boxes, labels)
+    return classes.to(device), codes.to(device), torch.tensor(float(positives), device=device)
+
+
 # ---- one measurement ----
 
 WARM_UP = 6
@@ -107,8 +148,10 @@ def make_optimizer(torch, parameters, device, rate):
 
 
 def training_step(settings, torch, device, half, rate=1e-3, classes=1000):
-    """A function of images (N, C, H, W), channels-last, and labels that trains one step and returns the loss."""
-    model = build(settings.arch, classes).to(device).train()
+    """A function of images (N, C, H, W), channels-last, and labels (of a detector: targets_of) that trains one step and
+    returns the loss."""
+    detector = settings.arch == DETECTOR
+    model = (detector_with_losses(torch) if detector else build(settings.arch, classes)).to(device).train()
     optimizer, fused = make_optimizer(torch, model.parameters(), device, rate)
     network = compiled(torch, settings, model)
     scaling = half == torch.float16 and device.type == "cuda"
@@ -119,11 +162,11 @@ def training_step(settings, torch, device, half, rate=1e-3, classes=1000):
     else:
         scaler = torch.cuda.amp.GradScaler(enabled=scaling)
 
-    def step(images, labels):
+    def step(images, *wanted):
         # In a graph the casts of the weights must be part of each replay.
         with torch.autocast(device.type, dtype=half, enabled=half is not None,
                             cache_enabled=settings.variant != "graph"):
-            loss = torch.nn.functional.cross_entropy(network(images), labels)
+            loss = network(images, *wanted) if detector else torch.nn.functional.cross_entropy(network(images), *wanted)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -183,14 +226,32 @@ def make_batches(settings, torch, device, half):
     for _ in range(4):
         images = torch.randn(size, generator=generator, device=device).to(half or torch.float32)
         images = images.contiguous(memory_format=torch.channels_last)
-        if settings.mode == "train":
+        if settings.arch == DETECTOR:
+            batches.append((images, *targets_of(torch, settings, device, len(batches))))
+        elif settings.mode == "train":
             batches.append((images, torch.randint(0, 1000, size[:1], generator=generator, device=device)))
         else:
             batches.append((images,))
     return batches
 
 
+def compile_and_wait(torch, settings, step, batch):
+    """Two steps with what cuDNN takes untried, which compile everything; then until the file is there."""
+    torch.backends.cudnn.benchmark = False
+    for _ in range(2):
+        step(*batch)
+    if settings.device != "cpu":
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    open(settings.wait + ".ready", "w").close()
+    while not os.path.exists(settings.wait):
+        time.sleep(0.05)
+    torch.backends.cudnn.benchmark = True
+
+
 def run_measure(settings):
+    if settings.arch == DETECTOR and settings.mode == "infer":
+        sys.exit("ssd320 can only be trained here")
     torch, device, half = prepare(settings)
     torch.manual_seed(0)
     batches = make_batches(settings, torch, device, half)
@@ -198,6 +259,8 @@ def run_measure(settings):
         step = training_step(settings, torch, device, half)
     else:
         step = inference_step(settings, torch, device, half)
+    if settings.wait:
+        compile_and_wait(torch, settings, step, batches[0])
     if settings.variant == "graph":
         step = captured(torch, step, [value.clone(memory_format=torch.preserve_format) for value in batches[0]])
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
@@ -294,20 +357,23 @@ def parse():
     verbs = parser.add_subparsers(dest="verb", required=True)
     measure, curve = verbs.add_parser("measure"), verbs.add_parser("curve")
     for one in (measure, curve):
-        one.add_argument("--arch", choices=NETWORKS, default="resnet50")
+        one.add_argument("--arch", choices=(*NETWORKS, DETECTOR) if one is measure else NETWORKS, default="resnet50")
         one.add_argument("--precision", choices=("fp32", "tf32", "fp16", "bf16"), default="fp16")
         one.add_argument("--batch-size", type=int, default=64)
-        one.add_argument("--image-size", type=int, default=224)
+        one.add_argument("--image-size", type=int, help=f"224, of {DETECTOR} {DETECTOR_SIZE}")
         one.add_argument("--device", default="cuda:0")
         one.add_argument("--variant", choices=VARIANTS, default="eager")
     measure.add_argument("--mode", choices=("train", "infer"), default="train")
+    measure.add_argument("--wait", help="compile, make WAIT.ready and wait for this file before measuring")
     measure.add_argument("--seconds", type=float, default=3, help="of measuring, after at least 3 steps")
     curve.add_argument("--data", required=True, help="a folder as `convoy dataset shapes` makes it")
     curve.add_argument("--seed", type=int, default=0)
     curve.add_argument("--steps", type=int, default=200)
     curve.add_argument("--rate", type=float, default=0.02, help="learning rate")
     curve.add_argument("--crop", type=float, default=0.35, help="least area of a crop")
-    return parser.parse_args()
+    settings = parser.parse_args()
+    settings.image_size = settings.image_size or (DETECTOR_SIZE if settings.arch == DETECTOR else 224)
+    return settings
 
 
 def main():

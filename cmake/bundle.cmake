@@ -50,5 +50,8 @@ if(BUNDLE_BENCHMARKS)
 endif()
 file(GLOB programs CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/bench/gpu_*.py")
 install(PROGRAMS ${programs} DESTINATION bench COMPONENT bundle EXCLUDE_FROM_ALL)
+install(FILES bench/torch_detector.py DESTINATION bench COMPONENT bundle EXCLUDE_FROM_ALL) # what gpu_torch.py imports
+install(FILES tests/parity/detection.py tests/parity/networks.py tests/parity/ssd320.py tests/parity/step.py
+  DESTINATION tests/parity COMPONENT bundle EXCLUDE_FROM_ALL)
 install(PROGRAMS scripts/gpu-check DESTINATION scripts COMPONENT bundle EXCLUDE_FROM_ALL)
 install(FILES LICENSE DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL)
