@@ -10,7 +10,7 @@
  *   has no more.
  * - --networks: every shape of the networks, of which the suite has some.
  * - --time [--device cuda:0] [BATCH] [WORD]...: the shortest time of each case whose name holds all the words, with
- *   GFLOP/s and GB/s; on a GPU in f16.
+ *   GFLOP/s and GB/s, in f32 and (the name ends with that word) in bf16; on a GPU in f16.
  *
  * Integers come first: their sums are exact in any order (of direct algorithms), so results must be equal bit for bit.
  * Then random floats, with a bound for each output. */

@@ -148,22 +148,37 @@ static bool narrows(const struct kernel_case *kernel)
            (!kernel->fixed || op == CVY_OP_NORMALIZE) && (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U;
 }
 
-static void time_case(struct kernel_case *kernel)
+/* In one type, where the name with it holds all the words. */
+static void time_type(struct kernel_case *kernel, enum cvy_dtype dtype)
 {
+    const struct cvy_op_info *info = &cvy_ops[kernel->desc.op];
     for (int i = 0; i < suite.word_count; i++)
         if (!strstr(kernel->name, suite.words[i]))
             return;
-    if (kernel->data != DATA_FLOATS)
-        return;
     kernel_fill_inputs(kernel, 7);
-    if (suite.cpu->gpu && narrows(kernel)) {
-        const struct cvy_op_info *info = &cvy_ops[kernel->desc.op];
-        if (kernel_narrow(kernel, NULL, CVY_F16, info->f32_inputs, info->f32_outputs) != CVY_OK)
-            return;
-    }
+    if (dtype != CVY_F32 && kernel_narrow(kernel, NULL, dtype, info->f32_inputs, info->f32_outputs) != CVY_OK)
+        return;
+    if (kernel->desc.in[0].dtype != CVY_F32 && dtype != CVY_F32)
+        kernel->bytes /= 2; /* they are counted in f32 */
     for (size_t i = 0; i < suite.backend->kernel_count; i++)
         if (suite.backend->kernels[i].op == kernel->desc.op)
             time_row(kernel, &suite.backend->kernels[i]);
+}
+
+static void time_case(struct kernel_case *kernel)
+{
+    const enum cvy_dtype half = suite.cpu->gpu ? CVY_F16 : CVY_BF16;
+    const size_t length = strlen(kernel->name);
+    const struct cvy_op_desc desc = kernel->desc;
+    if (kernel->data != DATA_FLOATS)
+        return;
+    if (!suite.cpu->gpu || !narrows(kernel))
+        time_type(kernel, CVY_F32);
+    if (!narrows(kernel))
+        return;
+    kernel->desc = desc;
+    snprintf(kernel->name + length, sizeof(kernel->name) - length, " %s", cvy_dtype_name(half));
+    time_type(kernel, half);
 }
 
 /* One way through one row: as it is, in place, with one thread. */
