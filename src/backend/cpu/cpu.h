@@ -131,6 +131,10 @@ bool cpu_onednn_has_blocks_16(const struct cvy_tensor *tensor);
 /* Row-major C (m x n) = op(A) op(B), op = transpose where asked for. */
 CVY_CHECKED cvy_status cpu_sgemm(cvy_device *device, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
                                  int64_t k, const float *a, const float *b, float *c);
+/* A (m x k) by the transpose of B (n x k), in blocks that depend on the shape alone and have one thread each: the same
+ * bits with any number of threads. */
+CVY_CHECKED cvy_status cpu_sgemm_blocks(cvy_device *device, int64_t m, int64_t n, int64_t k, const float *a,
+                                        const float *b, float *c);
 /* The direct algorithm takes every convolution, Winograd's those for which it is allowed and oneDNN has it. */
 cvy_status cpu_conv2d_winograd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 cvy_status cpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);

@@ -26,7 +26,7 @@ cvy_status cpu_linear_run(cvy_device *device, const struct cvy_kernel_plan *plan
 {
     (void)scratch;
     const struct linear *s = plan->state;
-    CVY_TRY(cpu_sgemm(device, false, true, s->batch, s->outputs, s->channels, in[0], in[1], out[0]));
+    CVY_TRY(cpu_sgemm_blocks(device, s->batch, s->outputs, s->channels, in[0], in[1], out[0]));
     if (in[2])
         for (int64_t n = 0; n < s->batch; n++)
             cpu_of(device)->kernels->f32->accumulate((float *)out[0] + n * s->outputs, in[2], (size_t)s->outputs);

@@ -340,3 +340,35 @@ cvy_status cpu_sgemm(cvy_device *device, bool transpose_a, bool transpose_b, int
     onednn_leave(threads);
     return onednn_check(status, "matrix product");
 }
+
+/* One block of a product by the calling thread alone: oneDNN asks for no others within a parallel region, but here it
+ * may be one of a single thread. */
+static dnnl_status_t single_block(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *c,
+                                  int64_t ldc)
+{
+    const int threads = omp_get_max_threads();
+
+    omp_set_num_threads(1);
+    const dnnl_status_t status = dnnl_sgemm('N', 'T', m, n, k, 1, a, k, b, k, 0, c, ldc);
+    omp_set_num_threads(threads);
+    return status;
+}
+
+cvy_status cpu_sgemm_blocks(cvy_device *device, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
+                            float *c)
+{
+    enum { SIDE = 128 }; /* smaller ones take longer in all */
+    const int64_t rows = (m + SIDE - 1) / SIDE, columns = (n + SIDE - 1) / SIDE, count = rows * columns;
+    const int threads = count < device->threads ? (int)count : device->threads;
+    int status = dnnl_success;
+
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(max : status)
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t y = i % rows * SIDE, x = i / rows * SIDE;
+        const int64_t height = m - y < SIDE ? m - y : SIDE, width = n - x < SIDE ? n - x : SIDE;
+
+        const int answer = single_block(height, width, k, a + y * k, b + x * k, c + y * n + x, n);
+        status = answer > status ? answer : status;
+    }
+    return onednn_check((dnnl_status_t)status, "matrix product");
+}

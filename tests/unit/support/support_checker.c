@@ -103,7 +103,7 @@ static bool thread_promise(const struct cvy_kernel *row)
     if (suite.cpu->gpu) /* has none, but must do the same again and again */
         return suite_is_emulated() || !sums_in_any_order(row);
     return is_grouped(row) || strcmp(row->name, "cpu.conv2d_bwd_weights_bf16") == 0 ||
-           (!is_conv(op) && op != CVY_OP_LINEAR && op != CVY_OP_LINEAR_BWD_DATA && op != CVY_OP_LINEAR_BWD_WEIGHTS);
+           (!is_conv(op) && op != CVY_OP_LINEAR_BWD_DATA && op != CVY_OP_LINEAR_BWD_WEIGHTS);
 }
 
 static void check_threads(struct kernel_case *kernel, const struct kernel_run *first)
