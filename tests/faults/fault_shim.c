@@ -7,6 +7,8 @@
  *
  * CONVOY_FAULT_AT: the number of the call of that kind that fails, from 1. 0: none.
  *
+ * CONVOY_FAULT_RANK: the rank in which it fails; each process counts for itself, and without this it fails in all.
+ *
  * CONVOY_FAULT_COUNT: a file to which each process appends a line with its number of calls.
  *
  * CONVOY_FAULT_RECORD: a folder, no fault. Its file "log" has a line for each fsync and rename, in their order, and the
@@ -37,7 +39,7 @@ static struct {
 static int range_count;
 static const char *kind = "";
 static long at;
-static bool ready, is_convoy;
+static bool ready, is_convoy, is_chosen;
 static atomic_long calls;
 
 static int add_object(struct dl_phdr_info *object, size_t size, void *unused)
@@ -64,11 +66,12 @@ static int add_object(struct dl_phdr_info *object, size_t size, void *unused)
 
 __attribute__((constructor)) static void begin(void)
 {
-    const char *number = getenv("CONVOY_FAULT_AT");
+    const char *number = getenv("CONVOY_FAULT_AT"), *chosen = getenv("CONVOY_FAULT_RANK"), *rank = getenv("RANK");
 
     if (getenv("CONVOY_FAULT"))
         kind = getenv("CONVOY_FAULT");
     at = number ? atol(number) : 0;
+    is_chosen = !chosen || (rank && strcmp(rank, chosen) == 0);
     dl_iterate_phdr(add_object, NULL);
     ready = true;
 }
@@ -79,8 +82,9 @@ __attribute__((destructor)) static void end(void)
     const char *path = getenv("CONVOY_FAULT_COUNT");
     char text[32];
     const int length = snprintf(text, sizeof text, "%ld\n", atomic_load(&calls));
-    const int file =
-        path && is_convoy ? (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND, 0666) : -1;
+    const int file = path && is_convoy && is_chosen
+                         ? (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND, 0666)
+                         : -1;
 
     if (file >= 0 && syscall(SYS_write, file, text, (size_t)length) != length)
         abort();
@@ -93,7 +97,7 @@ static bool fails(const char *which, const void *caller)
     bool counted = false;
     long number;
 
-    if (!ready || strcmp(which, kind) != 0)
+    if (!ready || !is_chosen || strcmp(which, kind) != 0)
         return false;
     for (int i = 0; i < range_count && !counted; i++)
         counted = from >= ranges[i].begin && from < ranges[i].end;
@@ -115,43 +119,50 @@ static bool fails(const char *which, const void *caller)
         return value;                                                                                                  \
     }
 
-#ifndef FAULT_SHIM_WITHOUT_MEMORY /* sanitizers have allocators of their own */
-/* ---- memory: glibc's own names, for dlsym itself allocates ---- */
+/* ---- memory: glibc's own names, for dlsym itself allocates; the address sanitizer's where its runtime is loaded ----
+ */
+#define WEAK __attribute__((weak))
 extern void *__libc_malloc(size_t size), *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *old, size_t size), *__libc_memalign(size_t alignment, size_t size);
+extern WEAK void *__interceptor_malloc(size_t size), *__interceptor_calloc(size_t count, size_t size);
+extern WEAK void *__interceptor_realloc(void *old, size_t size), *__interceptor_memalign(size_t alignment, size_t size);
+
+static void *aligned(size_t alignment, size_t size)
+{
+    return __interceptor_memalign ? __interceptor_memalign(alignment, size) : __libc_memalign(alignment, size);
+}
 
 void *malloc(size_t size)
 {
     FAIL("alloc", ENOMEM, NULL)
-    return __libc_malloc(size);
+    return __interceptor_malloc ? __interceptor_malloc(size) : __libc_malloc(size);
 }
 
 void *calloc(size_t count, size_t size)
 {
     FAIL("alloc", ENOMEM, NULL)
-    return __libc_calloc(count, size);
+    return __interceptor_calloc ? __interceptor_calloc(count, size) : __libc_calloc(count, size);
 }
 
 void *realloc(void *old, size_t size)
 {
     FAIL("alloc", ENOMEM, NULL)
-    return __libc_realloc(old, size);
+    return __interceptor_realloc ? __interceptor_realloc(old, size) : __libc_realloc(old, size);
 }
 
 void *aligned_alloc(size_t alignment, size_t size)
 {
     FAIL("alloc", ENOMEM, NULL)
-    return __libc_memalign(alignment, size);
+    return aligned(alignment, size);
 }
 
 int posix_memalign(void **out, size_t alignment, size_t size)
 {
     if (fails("alloc", CALLER))
         return ENOMEM;
-    *out = __libc_memalign(alignment, size);
+    *out = aligned(alignment, size);
     return *out ? 0 : ENOMEM;
 }
-#endif
 
 /* Another program takes half of the file away. */
 static void cut_off(int file, size_t size)
