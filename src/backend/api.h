@@ -5,6 +5,7 @@
 
 #include "backend/autotune.h"
 #include "backend/backend.h"
+#include "backend/image_decoder.h"
 #include "backend/invalid_label.h"
 #include "backend/plan.h"
 #include "backend/scaler.h"

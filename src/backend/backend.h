@@ -5,6 +5,7 @@
 #define CVY_BACKEND_BACKEND_H
 
 #include "backend/collective.h"
+#include "backend/image_decoder.h"
 #include "backend/update.h"
 #include "convoy/program/program.h"
 #include "graph/graph.h"
@@ -187,8 +188,13 @@ struct cvy_backend {
     cvy_status (*describe)(cvy_device *device, char **json);
     /* cvy_gpu_query (convoy/info.h); NULL: the backend has no GPUs. */
     cvy_status (*query_gpu)(int number, struct cvy_gpu *gpu, int *count);
-    bool host_memory;                        /* device pointers can be read and written by the host */
-    const struct cvy_collective *collective; /* sums between devices; NULL: none */
+    /* Pinned memory of the host, zeroed, 64-byte aligned, that a device copies from beside other work; NULL: any memory
+     * does as well. */
+    cvy_status (*allocate_host)(cvy_device *device, size_t bytes, void **memory);
+    void (*release_host)(cvy_device *device, void *memory); /* accepts NULL */
+    bool host_memory;                                       /* device pointers can be read and written by the host */
+    const struct cvy_collective *collective;                /* sums between devices; NULL: none */
+    const struct cvy_image_decoding *decoding;              /* of images; NULL: none */
 };
 
 /* Every backend's device starts with this. */

@@ -242,6 +242,23 @@ static void device_release(cvy_device *device, void *memory)
     gpu_release(memory);
 }
 
+static cvy_status device_allocate_host(cvy_device *device, size_t bytes, void **memory)
+{
+    *memory = NULL;
+    if (gpu_of(device)->described)
+        return cvy_fail(CVY_UNAVAILABLE, "this GPU is only described: nothing can run on it");
+    CVY_TRY(device_enter(device));
+    CVY_TRY(gpu_allocate_pinned(bytes, memory));
+    memset(*memory, 0, bytes);
+    return CVY_OK;
+}
+
+static void device_release_host(cvy_device *device, void *memory)
+{
+    (void)device;
+    gpu_release_pinned(memory);
+}
+
 /* A copy between the GPU and memory that is not pinned may wait for what is queued before it, and must not hang. */
 static cvy_status device_upload(cvy_device *device, void *to, const void *host, size_t bytes)
 {
@@ -367,6 +384,8 @@ const struct cvy_backend gpu_backend = {
     .enter = device_enter,
     .allocate = device_allocate,
     .release = device_release,
+    .allocate_host = device_allocate_host,
+    .release_host = device_release_host,
     .upload = device_upload,
     .download = device_download,
     .synchronize = device_synchronize,
@@ -391,4 +410,5 @@ const struct cvy_backend gpu_backend = {
     .kernel_count = sizeof kernels / sizeof *kernels,
     .host_memory = false,
     .collective = &gpu_collective,
+    .decoding = &gpu_image_decoding,
 };

@@ -24,6 +24,7 @@ static const char *const prefix_patterns[] = {
 static const char *const folders_of_prefix[] = {"lib/python3*/site-packages/nvidia/*/lib",
                                                 "lib64/python3*/site-packages/nvidia/*/lib",
                                                 "lib/python3*/dist-packages/nvidia/*/lib",
+                                                "lib/python3*/site-packages/torchvision.libs",
                                                 "lib",
                                                 "targets/x86_64-linux/lib",
                                                 "targets/sbsa-linux/lib"};
@@ -60,6 +61,20 @@ static bool try_file(struct search *search, const char *path)
     return false;
 }
 
+/* The files of a name with a *. */
+static bool try_files(struct search *search, const char *pattern)
+{
+    bool good = false;
+    glob_t found;
+
+    if (glob(pattern, 0, NULL, &found) != 0)
+        return false;
+    for (size_t i = 0; i < found.gl_pathc && !good; i++)
+        good = try_file(search, found.gl_pathv[i]);
+    globfree(&found);
+    return good;
+}
+
 static bool try_folder(struct search *search, const char *folder, size_t length)
 {
     char path[PATH_MAX];
@@ -69,7 +84,9 @@ static bool try_folder(struct search *search, const char *folder, size_t length)
         cvy_text_printf(&search->places, "%s%s", search->places.text ? ", " : "", path);
     for (const char *const *file = search->library->files; *file; file++) {
         const int written = snprintf(path, sizeof path, "%.*s/%s", (int)length, folder, *file);
-        if (written > 0 && (size_t)written < sizeof path && try_file(search, path))
+        if (written <= 0 || (size_t)written >= sizeof path)
+            continue;
+        if (strchr(*file, '*') ? try_files(search, path) : try_file(search, path))
             return true;
     }
     return false;

@@ -9,7 +9,7 @@
 struct gpu_library {
     const char *title;        /* "cuDNN 9.8 or newer" */
     const char *variable;     /* environment variable that names the file; if set, nothing else is tried; may be NULL */
-    const char *const *files; /* best first, NULL after the last one */
+    const char *const *files; /* best first, NULL after the last one; a * stands for anything */
     /* Whether a loaded one will do; `found` says which one it is ("9.1.0"). NULL: any. */
     bool (*accept)(void *object, char found[32]);
 };

@@ -87,6 +87,7 @@ CVY_CHECKED cvy_status gpu_allocate_noise(struct gpu_device *device, enum cvy_dt
  * its time limit (backend/collective.h). */
 CVY_CHECKED cvy_status gpu_wait(struct gpu_device *device, void *event);
 extern const struct cvy_collective gpu_collective;
+extern const struct cvy_image_decoding gpu_image_decoding; /* image_decoder.c */
 void gpu_group_close(
     struct gpu_device *device); /* cleans up a group that was not left properly; does nothing without one */
 

@@ -421,6 +421,29 @@ enum { GPU_COMPARE_BLOCKS = 264 };
 void gpu_compare(void *stream, enum cvy_dtype dtype, const void *expected, const void *found, int64_t count,
                  float limit, float explained, bool masked, struct gpu_difference *blocks);
 
+/* ---- crop.cu ---- */
+/* Parts of images of R, G and B, resized and mirrored: Pillow's arithmetic, as data/image/resize.c has it. */
+struct gpu_crop_axis {
+    double origin, extent;               /* of the source, which the full result shows */
+    int32_t size, out, first, count, at; /* as in struct cvy_resize_axis */
+    int32_t from, lines;                 /* positions of the source that the results read */
+    int32_t most;                        /* weights of a result, at most */
+    int32_t *table;                      /* (count, 2 + most): the first position, how many, their weights */
+};
+struct gpu_crop {
+    const uint8_t *source; /* rows `stride` bytes apart */
+    int64_t stride;
+    uint8_t *rows; /* (down.lines, across.count, 3): after the horizontal pass */
+    uint8_t *to;   /* (side, side, 3) */
+    struct gpu_crop_axis across, down;
+    bool cubic, antialiased, flip;
+};
+/* Sets from, lines and most of an axis. */
+void gpu_crop_measure(struct gpu_crop_axis *axis, bool cubic, bool antialiased);
+/* `crops`, `count` of them: of the device. `rows`: the most pixels that are after the horizontal pass of one of them.
+ */
+void gpu_crop(void *stream, const struct gpu_crop *crops, int32_t count, int32_t side, int64_t rows);
+
 #ifdef __cplusplus
 }
 #endif
