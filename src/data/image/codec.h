@@ -34,6 +34,7 @@ struct cvy_jpeg;
 CVY_CHECKED cvy_status cvy_jpeg_new(struct cvy_jpeg **jpeg);
 void cvy_jpeg_free(struct cvy_jpeg *jpeg);            /* accepts NULL */
 int cvy_jpeg_components(const struct cvy_jpeg *jpeg); /* of the image started last: 1, 3 or 4 */
+bool cvy_jpeg_is_usual(const struct cvy_jpeg *jpeg);  /* cvy_decoder_is_usual_jpeg, of the image started last */
 /* Read the header of job->data; sets width and height. */
 CVY_CHECKED cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job);
 /* Whether the started image can be decoded at eighths of its size, and that from now on: changes width and height. */

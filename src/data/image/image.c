@@ -239,6 +239,11 @@ bool cvy_decoder_is_plain_jpeg(const struct cvy_decoder *decoder)
     return decoder->format == CVY_IMAGE_JPEG && cvy_jpeg_components(decoder->jpeg) != 4;
 }
 
+bool cvy_decoder_is_usual_jpeg(const struct cvy_decoder *decoder)
+{
+    return decoder->started && decoder->format == CVY_IMAGE_JPEG && cvy_jpeg_is_usual(decoder->jpeg);
+}
+
 int cvy_decoder_orientation(const struct cvy_decoder *decoder)
 {
     return cvy_exif_orientation(decoder->format, decoder->job.data, decoder->job.size);

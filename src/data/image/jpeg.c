@@ -203,17 +203,30 @@ cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job)
     return CVY_OK;
 }
 
-/* The layouts for which leaving out columns and rows is known to keep the pixels. */
-static bool can_crop(const struct jpeg_decompress_struct *info)
+/* One sequential scan, chroma stored at the whole or half the width and height. */
+static bool is_simple(const struct jpeg_decompress_struct *info)
 {
     const jpeg_component_info *c = info->comp_info;
-    if (!CROPS_SAFELY || jpeg_has_multiple_scans((j_decompress_ptr)info) || info->Ss != 0 || info->Se != DCTSIZE2 - 1 ||
-        info->Ah != 0 || info->Al != 0)
+    if (jpeg_has_multiple_scans((j_decompress_ptr)info) || info->Ss != 0 || info->Se != DCTSIZE2 - 1 || info->Ah != 0 ||
+        info->Al != 0)
         return false;
     if (info->num_components == 1)
         return c[0].h_samp_factor == 1 && c[0].v_samp_factor == 1;
     return info->num_components == 3 && c[0].h_samp_factor <= 2 && c[0].v_samp_factor <= 2 && c[1].h_samp_factor == 1 &&
            c[1].v_samp_factor == 1 && c[2].h_samp_factor == 1 && c[2].v_samp_factor == 1;
+}
+
+/* The layouts for which leaving out columns and rows is known to keep the pixels. */
+static bool can_crop(const struct jpeg_decompress_struct *info)
+{
+    return CROPS_SAFELY && is_simple(info);
+}
+
+bool cvy_jpeg_is_usual(const struct cvy_jpeg *jpeg)
+{
+    const struct jpeg_decompress_struct *info = &jpeg->info;
+    return is_simple(info) && !info->arith_code && info->data_precision == 8 &&
+           info->jpeg_color_space == (info->num_components == 1 ? JCS_GRAYSCALE : JCS_YCbCr);
 }
 
 /* Where chroma is stored at half the width or half the height alone, libjpeg scales it like luma, which leaves too

@@ -3,6 +3,7 @@
 #ifndef CVY_DATA_LOADER_LOADER_H
 #define CVY_DATA_LOADER_LOADER_H
 
+#include "backend/backend.h"
 #include "data/loader/loader_stats.h"
 #include "data/loader/sample_cache.h"
 #include "data/loader/sampler.h"
@@ -24,11 +25,17 @@ struct cvy_loader_options {
     bool replace_bad; /* training: the next readable sample in data-set order fills the slot; else it is marked bad */
     struct cvy_sample_cache *cache; /* of the images of the set; NULL: each is read each time. Borrowed */
     int32_t rank, world;            /* this rank takes perm[rank::world]; 0, 1 for one process */
+    /* Decodes what it can (backend/image_decoder.h); NULL: the host decodes. Borrowed. CVY_UNAVAILABLE where it cannot,
+     * CVY_USAGE where the transform is the host's. */
+    cvy_device *device;
+    int32_t lanes;     /* batches that it decodes side by side; 0: 2 */
+    double host_share; /* of each batch that the host decodes nevertheless, the last ones */
 };
 
 struct cvy_batch {
-    const uint8_t *images; /* (batch_size, size, size, 3), 64-byte aligned; of floats with TensorFlow's rules */
-    const int32_t *labels; /* (batch_size); -1 in slots that are bad or past the end */
+    const uint8_t *images;        /* (batch_size, size, size, 3), 64-byte aligned; of floats with TensorFlow's rules */
+    const uint8_t *device_images; /* the same in memory of the loader's device; then `images` is NULL */
+    const int32_t *labels;        /* (batch_size); -1 in slots that are bad or past the end */
     /* Detection sets only, else NULL: the objects on each image, CVY_MAX_BOXES at most, the rest zero. */
     const float *boxes;        /* (batch_size, CVY_MAX_BOXES, 4) ymin, xmin, ymax, xmax as shares of the image */
     const int32_t *box_labels; /* (batch_size, CVY_MAX_BOXES) slots, 1..class_count; 0: no object */
@@ -40,6 +47,8 @@ struct cvy_batch {
 };
 
 struct cvy_loader;
+/* What the device decodes with, "nvJPEG 13.0.1, in hardware"; NULL: the host decodes. */
+const char *cvy_loader_decoder(const struct cvy_loader *loader);
 CVY_CHECKED cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_loader **loader);
 void cvy_loader_close(struct cvy_loader *loader); /* accepts NULL; stops the threads */
 /* Batches in one epoch: floor(sample_count / (world * batch_size)) with drop_last, the same on every rank, and one more

@@ -1,10 +1,7 @@
-/* One mutex guards the state below; decoding happens outside it. Workers take single samples in order ("tickets"), so
- * that a batch is made by all of them together; a batch's place in the ring is free again once the second next call of
- * cvy_loader_next has come. */
+/* Opening, starting and closing; the batches that the caller sees. */
 #include "data/loader/loader.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -13,220 +10,9 @@
 #include "base/parallel.h"
 #include "base/resources.h"
 #include "base/system.h"
-#include "data/transform/augment.h"
+#include "data/loader/loader_internal.h"
 
-enum {
-    CALLERS_BATCHES = 2, /* of the ring, that the caller may be reading */
-    SCALED_SIDES = 4     /* times the result: then half of the crops are large enough for --decode fast */
-};
-
-struct slot {
-    struct cvy_batch batch; /* what the caller sees */
-    uint8_t *images;
-    int32_t *labels;
-    float (*boxes)[4]; /* detection; else NULL */
-    int32_t *box_labels;
-    uint32_t *samples;
-    cvy_status *status;
-    char **errors;
-    int32_t done; /* samples of the batch that are finished */
-};
-
-struct worker {
-    struct cvy_loader *loader;
-    pthread_t thread;
-    bool running;
-    struct cvy_decoder *decoder;
-    struct cvy_resizer resizer;
-    uint8_t *scratch;               /* (size, size, 3) for the augmentation; NULL: none */
-    struct cvy_loader_stats sample; /* of what it is at, and of samples that it gave up */
-};
-
-struct cvy_loader {
-    struct cvy_loader_options options;
-    size_t image_bytes;
-    struct slot *ring;
-    int32_t ring_size;
-    struct worker *workers;
-    struct cvy_sampler sampler;
-    struct cvy_epoch_slot *order; /* (rank_count) what this epoch takes */
-    uint8_t *named;               /* (sample_count) bad samples that were named in the log */
-    int64_t rank_count, batches;
-
-    pthread_mutex_t mutex;
-    pthread_cond_t work;  /* workers wait: something to do, or stopping */
-    pthread_cond_t ready; /* the caller waits: a batch is complete, a worker went idle, or a failure */
-    bool has_mutex, has_work, has_ready;
-    /* guarded by the mutex */
-    bool stopping, active;
-    uint32_t epoch;
-    int64_t next_ticket; /* position in `order` of the next sample to make */
-    int64_t end_ticket;  /* past the last sample of the epoch */
-    int64_t first_batch; /* where this epoch began */
-    int64_t next_batch;  /* the batch that cvy_loader_next returns next */
-    int32_t busy;        /* workers at a sample */
-    int64_t bad_samples;
-    cvy_status failure;
-    char failure_text[1024];
-    double wait_seconds, start_clock;
-    struct cvy_loader_stats stats; /* of samples that are done */
-};
-
-/* ---- what a worker does ---- */
-
-/* Past the last batch that may be made: the ring also holds the two that the caller may be reading. */
-static int64_t batch_limit(const struct cvy_loader *loader)
-{
-    const int64_t oldest = loader->next_batch - CALLERS_BATCHES;
-    return (oldest > loader->first_batch ? oldest : loader->first_batch) + loader->ring_size;
-}
-
-static int64_t ticket_limit(const struct cvy_loader *loader)
-{
-    const int64_t limit = batch_limit(loader) * loader->options.batch_size;
-    return limit < loader->end_ticket ? limit : loader->end_ticket;
-}
-
-/* The image and what is known of it. */
-static cvy_status transform(struct worker *worker, const struct cvy_encoded *encoded, uint32_t sample,
-                            struct cvy_rng *rng, struct slot *slot, int32_t place)
-{
-    const struct cvy_loader_options *options = &worker->loader->options;
-    void *out = slot->images + (size_t)place * worker->loader->image_bytes;
-    const size_t first_box = (size_t)place * CVY_MAX_BOXES;
-    struct cvy_truth truth;
-
-    if (!options->transform.detection)
-        return cvy_transform_image(&options->transform, worker->decoder, &worker->resizer, encoded, rng, out);
-    truth.image = &options->dataset->images[sample];
-    cvy_dataset_objects(options->dataset, sample, &truth.objects, &truth.count);
-    return cvy_transform_detection(&options->transform, worker->decoder, &worker->resizer, encoded, &truth, rng, out,
-                                   &(struct cvy_target_boxes){slot->boxes + first_box, slot->box_labels + first_box});
-}
-
-static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_epoch_slot from, struct slot *slot,
-                              int32_t place)
-{
-    const struct cvy_loader_options *options = &worker->loader->options;
-    struct cvy_rng rng = cvy_rng_new(options->seed, CVY_RNG_AUGMENT, epoch, from.sample);
-    struct cvy_encoded encoded;
-
-    const double start = cvy_clock(), decoded = cvy_decoder_seconds(worker->decoder);
-
-    rng.counter[0] = from.repeat << 16; /* another crop each time: no image draws 4 * 65536 numbers */
-    cvy_status status = options->cache ? cvy_sample_cache_read(options->cache, from.sample, &encoded)
-                                       : cvy_sample_read(&options->dataset->samples[from.sample], &encoded);
-    const double ready = cvy_clock();
-    worker->sample.images++;
-    worker->sample.read += ready - start;
-    if (status != CVY_OK)
-        return status;
-    worker->sample.bytes += encoded.size;
-    status = transform(worker, &encoded, from.sample, &rng, slot, place);
-    cvy_encoded_release(&encoded);
-    if (status == CVY_OK && worker->scratch)
-        cvy_autoaugment(&rng, slot->images + (size_t)place * worker->loader->image_bytes, options->transform.size,
-                        worker->scratch);
-    const double decode = cvy_decoder_seconds(worker->decoder) - decoded;
-    worker->sample.decode += decode;
-    worker->sample.transform += cvy_clock() - ready - decode;
-    if (status == CVY_OK)
-        worker->sample.sides += cvy_decoder_shorter_side(worker->decoder);
-    return status;
-}
-
-/* Count and name a bad sample, the first time it is met. */
-static void note_bad(struct cvy_loader *loader, uint32_t sample)
-{
-    pthread_mutex_lock(&loader->mutex);
-    const bool first = !loader->named[sample];
-    loader->named[sample] = 1;
-    loader->bad_samples += first;
-    pthread_mutex_unlock(&loader->mutex);
-    if (first)
-        cvy_log(CVY_LOG_WARNING, "%s; another image takes its place", cvy_error());
-}
-
-static void clear_boxes(struct slot *slot, size_t first, size_t count)
-{
-    if (!slot->boxes)
-        return;
-    memset(slot->boxes + first * CVY_MAX_BOXES, 0, count * CVY_MAX_BOXES * sizeof *slot->boxes);
-    memset(slot->box_labels + first * CVY_MAX_BOXES, 0, count * CVY_MAX_BOXES * sizeof *slot->box_labels);
-}
-
-/* Fill one place of a batch. Fails only for what is not the image's fault, or when no image can be read. */
-static cvy_status fill(struct worker *worker, uint32_t epoch, struct cvy_epoch_slot from, struct slot *slot,
-                       int32_t place)
-{
-    struct cvy_loader *loader = worker->loader;
-    const struct cvy_dataset *dataset = loader->options.dataset;
-    cvy_status status = CVY_OK;
-
-    for (uint32_t tries = 0; tries < dataset->sample_count; tries++) {
-        status = make_sample(worker, epoch, from, slot, place);
-        slot->samples[place] = from.sample;
-        slot->status[place] = status;
-        slot->labels[place] = status == CVY_OK ? dataset->samples[from.sample].label : -1;
-        if (status != CVY_BAD_DATA && status != CVY_NO_INPUT)
-            return status;
-        if (!loader->options.replace_bad) {
-            memset(slot->images + (size_t)place * loader->image_bytes, 0, loader->image_bytes);
-            clear_boxes(slot, (size_t)place, 1);
-            slot->errors[place] = cvy_strdup(cvy_error());
-            return slot->errors[place] ? CVY_OK : cvy_fail_memory(strlen(cvy_error()), "a message");
-        }
-        note_bad(loader, from.sample);
-        from.sample = from.sample + 1 == dataset->sample_count ? 0 : from.sample + 1;
-    }
-    return cvy_fail_context(status, "none of the %u images can be read; the last one", dataset->sample_count);
-}
-
-static void record_failure(struct cvy_loader *loader, cvy_status status)
-{
-    if (loader->failure != CVY_OK)
-        return;
-    loader->failure = status;
-    cvy_error_get(loader->failure_text, sizeof loader->failure_text);
-}
-
-static void *work(void *argument)
-{
-    struct worker *worker = argument;
-    struct cvy_loader *loader = worker->loader;
-
-    pthread_mutex_lock(&loader->mutex);
-    while (!loader->stopping) {
-        if (!loader->active || loader->failure != CVY_OK || loader->next_ticket >= ticket_limit(loader)) {
-            pthread_cond_wait(&loader->work, &loader->mutex);
-            continue;
-        }
-        const int64_t ticket = loader->next_ticket++;
-        const int64_t batch = ticket / loader->options.batch_size;
-        const int32_t place = (int32_t)(ticket % loader->options.batch_size);
-        struct slot *slot = &loader->ring[batch % loader->ring_size];
-        const uint32_t epoch = loader->epoch;
-        const struct cvy_epoch_slot from = loader->order[ticket];
-        loader->busy++;
-        pthread_mutex_unlock(&loader->mutex);
-
-        const cvy_status status = fill(worker, epoch, from, slot, place);
-
-        pthread_mutex_lock(&loader->mutex);
-        loader->busy--;
-        cvy_loader_stats_add(&loader->stats, &worker->sample);
-        worker->sample = (struct cvy_loader_stats){0};
-        /* A batch with a place that nobody filled never becomes complete. */
-        if (status == CVY_OK)
-            slot->done++;
-        else
-            record_failure(loader, status);
-        if (status != CVY_OK || slot->done == slot->batch.count || loader->busy == 0)
-            pthread_cond_broadcast(&loader->ready);
-    }
-    pthread_mutex_unlock(&loader->mutex);
-    return NULL;
-}
+enum { SCALED_SIDES = 4 /* times the result: then half of the crops are large enough for --decode fast */ };
 
 /* ---- opening and closing ---- */
 
@@ -256,13 +42,16 @@ static cvy_status check_options(const struct cvy_loader_options *options)
     return CVY_OK;
 }
 
-static cvy_status init_slot(struct cvy_loader *loader, struct slot *slot)
+static cvy_status init_slot(struct cvy_loader *loader, struct loader_slot *slot)
 {
     const size_t count = (size_t)loader->options.batch_size;
     size_t bytes;
     if (!cvy_size_mul(count, loader->image_bytes, &bytes))
         return cvy_fail(CVY_USAGE, "a batch of %zu images of %zu bytes is not possible", count, loader->image_bytes);
-    slot->images = cvy_calloc_aligned(bytes);
+    if (loader->device)
+        CVY_TRY(cvy_loader_init_device_slot(loader, slot, bytes));
+    else
+        slot->images = cvy_calloc_aligned(bytes);
     slot->labels = cvy_calloc(count, sizeof *slot->labels);
     slot->samples = cvy_calloc(count, sizeof *slot->samples);
     slot->status = cvy_calloc(count, sizeof *slot->status);
@@ -275,7 +64,8 @@ static cvy_status init_slot(struct cvy_loader *loader, struct slot *slot)
     }
     if (!slot->images || !slot->labels || !slot->samples || !slot->status || !slot->errors)
         return cvy_fail_memory(bytes, "a batch of images");
-    slot->batch = (struct cvy_batch){.images = slot->images,
+    slot->batch = (struct cvy_batch){.images = loader->device ? NULL : slot->images,
+                                     .device_images = slot->device_images,
                                      .labels = slot->labels,
                                      .boxes = slot->boxes ? slot->boxes[0] : NULL,
                                      .box_labels = slot->box_labels,
@@ -285,11 +75,14 @@ static cvy_status init_slot(struct cvy_loader *loader, struct slot *slot)
     return CVY_OK;
 }
 
-static void release_slot(struct slot *slot, int32_t batch_size)
+static void release_slot(struct cvy_loader *loader, struct loader_slot *slot)
 {
-    for (int32_t i = 0; slot->errors && i < batch_size; i++)
+    for (int32_t i = 0; slot->errors && i < loader->options.batch_size; i++)
         cvy_free(slot->errors[i]);
-    cvy_free_aligned(slot->images);
+    if (loader->device)
+        cvy_loader_release_device_slot(loader, slot);
+    else
+        cvy_free_aligned(slot->images);
     cvy_free(slot->labels);
     cvy_free(slot->boxes);
     cvy_free(slot->box_labels);
@@ -313,8 +106,9 @@ static cvy_status start_workers(struct cvy_loader *loader)
     cvy_status status = CVY_OK;
 
     for (int32_t i = 0; status == CVY_OK && i < loader->options.workers; i++) {
-        struct worker *worker = &loader->workers[i];
+        struct loader_worker *worker = &loader->workers[i];
         worker->loader = loader;
+        worker->number = i;
         status = cvy_decoder_new(&worker->decoder);
         if (status == CVY_OK && loader->options.autoaugment) {
             worker->scratch = cvy_calloc(loader->image_bytes, 1);
@@ -322,7 +116,7 @@ static cvy_status start_workers(struct cvy_loader *loader)
         }
         if (status != CVY_OK)
             break;
-        worker->running = cvy_thread_start(&worker->thread, work, worker);
+        worker->running = cvy_thread_start(&worker->thread, cvy_loader_work, worker);
         if (!worker->running)
             status = cvy_fail(CVY_FAILED, "cannot start loader thread %d of %d", i + 1, loader->options.workers);
     }
@@ -356,7 +150,7 @@ cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_
     loader->image_bytes = cvy_transform_bytes(&options->transform);
     CVY_GOTO(init_sync(loader));
     count_batches(loader);
-    loader->ring_size = options->prefetch + CALLERS_BATCHES;
+    loader->ring_size = options->prefetch + LOADER_CALLERS_BATCHES;
     loader->ring = cvy_calloc((size_t)loader->ring_size, sizeof *loader->ring);
     loader->workers = cvy_calloc((size_t)options->workers, sizeof *loader->workers);
     CVY_GOTO(cvy_sampler_open(&loader->sampler, options->dataset, options->sampler, options->seed));
@@ -366,14 +160,21 @@ cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_
         status = cvy_fail_memory((size_t)options->dataset->sample_count * 9, "the image loader");
         goto fail;
     }
+    CVY_GOTO(cvy_loader_open_device(loader));
     for (int32_t i = 0; i < loader->ring_size; i++)
         CVY_GOTO(init_slot(loader, &loader->ring[i]));
     CVY_GOTO(start_workers(loader));
+    CVY_GOTO(cvy_loader_start_lanes(loader));
     *out = loader;
     return CVY_OK;
 fail:
     cvy_loader_close(loader);
     return status;
+}
+
+const char *cvy_loader_decoder(const struct cvy_loader *loader)
+{
+    return loader->device ? loader->decoding->description(loader->device) : NULL;
 }
 
 void cvy_loader_close(struct cvy_loader *loader)
@@ -393,8 +194,13 @@ void cvy_loader_close(struct cvy_loader *loader)
         cvy_resizer_release(&loader->workers[i].resizer);
         cvy_free(loader->workers[i].scratch);
     }
+    for (int32_t i = 0; loader->lanes && i < loader->lane_count; i++) {
+        if (loader->lanes[i].running)
+            pthread_join(loader->lanes[i].thread, NULL);
+    }
     for (int32_t i = 0; loader->ring && i < loader->ring_size; i++)
-        release_slot(&loader->ring[i], loader->options.batch_size);
+        release_slot(loader, &loader->ring[i]);
+    cvy_loader_close_device(loader);
     if (loader->has_ready)
         pthread_cond_destroy(&loader->ready);
     if (loader->has_work)
@@ -419,11 +225,13 @@ int64_t cvy_loader_batches(const struct cvy_loader *loader)
 /* Make the place of batch `index` ready to be filled. */
 static void reset_slot(struct cvy_loader *loader, int64_t index)
 {
-    struct slot *slot = &loader->ring[index % loader->ring_size];
+    struct loader_slot *slot = &loader->ring[index % loader->ring_size];
     const int32_t size = loader->options.batch_size;
     const int64_t left = loader->end_ticket - index * size;
 
     slot->done = 0;
+    slot->ready = false;
+    cvy_loader_drop_encoded(slot, size);
     slot->batch.epoch = loader->epoch;
     slot->batch.index = index;
     slot->batch.count = left < size ? (int32_t)left : size;
@@ -437,7 +245,7 @@ static void reset_slot(struct cvy_loader *loader, int64_t index)
     if (slot->batch.count < size) {
         const size_t count = (size_t)slot->batch.count, rest = (size_t)size - count;
         memset(slot->images + count * loader->image_bytes, 0, rest * loader->image_bytes);
-        clear_boxes(slot, count, rest);
+        cvy_loader_clear_boxes(slot, count, rest);
     }
 }
 
@@ -463,10 +271,10 @@ cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t f
     loader->wait_seconds = 0;
     loader->start_clock = cvy_clock();
     loader->stats = (struct cvy_loader_stats){0};
-    loader->first_batch = loader->next_batch = first_batch;
+    loader->first_batch = loader->next_batch = loader->lane_batch = first_batch;
     loader->next_ticket = first_batch * size;
     loader->end_ticket = loader->batches * size < loader->rank_count ? loader->batches * size : loader->rank_count;
-    for (int64_t b = first_batch; b < batch_limit(loader) && b < loader->batches; b++)
+    for (int64_t b = first_batch; b < cvy_loader_batch_limit(loader) && b < loader->batches; b++)
         reset_slot(loader, b);
     loader->active = true;
     pthread_cond_broadcast(&loader->work);
@@ -483,12 +291,12 @@ cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **b
     if (!loader->active) {
         status = cvy_fail(CVY_FAILED, "the image loader was not started");
     } else if (loader->next_batch < loader->batches) {
-        struct slot *slot = &loader->ring[loader->next_batch % loader->ring_size];
+        struct loader_slot *slot = &loader->ring[loader->next_batch % loader->ring_size];
         const double before = cvy_clock();
-        while (loader->failure == CVY_OK && slot->done < slot->batch.count)
+        while (loader->failure == CVY_OK && !slot->ready)
             pthread_cond_wait(&loader->ready, &loader->mutex);
         loader->wait_seconds += cvy_clock() - before;
-        if (slot->done < slot->batch.count) {
+        if (!slot->ready) {
             status = loader->failure;
             cvy_error_put(loader->failure_text);
         } else {
@@ -497,9 +305,9 @@ cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **b
     }
     if (*batch) {
         /* The batch returned two calls ago gives its place to a new one. */
-        const int64_t fresh = batch_limit(loader);
+        const int64_t fresh = cvy_loader_batch_limit(loader);
         loader->next_batch++;
-        if (batch_limit(loader) > fresh && fresh < loader->batches)
+        if (cvy_loader_batch_limit(loader) > fresh && fresh < loader->batches)
             reset_slot(loader, fresh);
         pthread_cond_broadcast(&loader->work);
     }
@@ -563,7 +371,7 @@ void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats 
 
 size_t cvy_loader_image_bytes(const struct cvy_loader_options *options)
 {
-    const size_t batches = (size_t)options->prefetch + CALLERS_BATCHES;
+    const size_t batches = (size_t)options->prefetch + LOADER_CALLERS_BATCHES;
     const size_t box = 4 * sizeof(float) + sizeof(int32_t);
 
     return batches * (cvy_transform_bytes(&options->transform) + sizeof(int32_t) + sizeof(uint32_t) +

@@ -8,11 +8,13 @@ static const double LARGER = 1.2;   /* times the shorter side that would do: wor
 void cvy_loader_stats_add(struct cvy_loader_stats *sum, const struct cvy_loader_stats *part)
 {
     sum->images += part->images;
+    sum->left += part->left;
     sum->bytes += part->bytes;
     sum->sides += part->sides;
     sum->read += part->read;
     sum->decode += part->decode;
     sum->transform += part->transform;
+    sum->device += part->device;
     sum->elapsed += part->elapsed;
     sum->wait += part->wait;
     sum->workers = part->workers;

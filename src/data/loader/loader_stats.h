@@ -8,9 +8,11 @@
 
 struct cvy_loader_stats {
     int64_t images;                 /* made, bad ones too */
+    int64_t left;                   /* of these, left to a device that decodes */
     uint64_t bytes;                 /* encoded */
     double sides;                   /* sum of the shorter sides of images, pixels */
     double read, decode, transform; /* seconds, of all threads together */
+    double device;                  /* seconds that lanes were at batches that a device decodes, of all together */
     double elapsed;                 /* since the start of the epoch */
     double wait;                    /* the part of it that cvy_loader_next waited for a batch */
     int32_t workers;

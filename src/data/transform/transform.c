@@ -86,15 +86,24 @@ static cvy_status transform_scaled(const struct cvy_transform *transform, struct
     return cvy_resize_view(resizer, pixels, stride, need.width, need.height, &view, transform->size, flip, out);
 }
 
-static cvy_status transform_training(const struct cvy_transform *transform, struct source *source,
-                                     struct cvy_resizer *resizer, struct cvy_rng *rng, uint8_t *out)
+/* The crop of an image for training, and whether it is mirrored. */
+static struct cvy_box draw_crop(const struct cvy_transform *transform, struct cvy_rng *rng, int32_t width,
+                                int32_t height, bool *flip)
 {
     const double min_area = transform->min_crop_area > 0 ? transform->min_crop_area : 0.08;
     const float max_ratio = transform->triangular ? CVY_TENSORFLOW_DALI_MAX_RATIO : CVY_DALI_MAX_RATIO;
-    const struct cvy_box crop = transform->dali
-                                    ? cvy_dali_crop(rng, (float)min_area, max_ratio, source->width, source->height)
-                                    : cvy_random_resized_crop(rng, min_area, source->width, source->height);
-    const bool flip = cvy_rng_uniform(rng) < 0.5;
+    const struct cvy_box crop = transform->dali ? cvy_dali_crop(rng, (float)min_area, max_ratio, width, height)
+                                                : cvy_random_resized_crop(rng, min_area, width, height);
+
+    *flip = cvy_rng_uniform(rng) < 0.5;
+    return crop;
+}
+
+static cvy_status transform_training(const struct cvy_transform *transform, struct source *source,
+                                     struct cvy_resizer *resizer, struct cvy_rng *rng, uint8_t *out)
+{
+    bool flip;
+    const struct cvy_box crop = draw_crop(transform, rng, source->width, source->height, &flip);
     const struct cvy_box all = {0, 0, transform->size, transform->size};
     const uint8_t *pixels;
     size_t stride;
@@ -108,19 +117,28 @@ static cvy_status transform_training(const struct cvy_transform *transform, stru
                       out);
 }
 
+/* The crop of an image for evaluation, and what of the image it is cut out of. */
+static cvy_status center_crop(const struct cvy_transform *transform, const char *name, int32_t width, int32_t height,
+                              struct cvy_center_crop *crop, struct cvy_view *view)
+{
+    *view = (struct cvy_view){0, 0, width, height};
+    CVY_TRY((transform->dali ? cvy_dali_center_crop : cvy_center_crop)(transform->resize, transform->size, width,
+                                                                       height, name, crop));
+    if (transform->dali && !transform->rounded_scale)
+        *view = cvy_dali_view(transform->resize, width, height, crop);
+    return CVY_OK;
+}
+
 static cvy_status transform_evaluation(const struct cvy_transform *transform, struct source *source, const char *name,
                                        struct cvy_resizer *resizer, uint8_t *out)
 {
     const int32_t size = transform->size;
     struct cvy_center_crop crop;
-    struct cvy_view view = {0, 0, source->width, source->height};
+    struct cvy_view view;
     const uint8_t *pixels;
     size_t stride;
 
-    CVY_TRY((transform->dali ? cvy_dali_center_crop : cvy_center_crop)(transform->resize, size, source->width,
-                                                                       source->height, name, &crop));
-    if (transform->dali && !transform->rounded_scale)
-        view = cvy_dali_view(transform->resize, source->width, source->height, &crop);
+    CVY_TRY(center_crop(transform, name, source->width, source->height, &crop, &view));
     const struct cvy_box need = cvy_resize_need(resizer->filter, source->width, source->height, &view, crop.full_width,
                                                 crop.full_height, &crop.window);
     CVY_TRY(read_pixels(source, &need, &pixels, &stride));
@@ -247,6 +265,62 @@ cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy
 fail:
     cvy_free(source.turned);
     return status;
+}
+
+/* ---- for devices ---- */
+
+const char *cvy_transform_unsuited(const struct cvy_transform *transform)
+{
+    if (transform->detection)
+        return "images with boxes are decoded by the processor";
+    if (transform->tensorflow)
+        return "TensorFlow's transforms are the processor's";
+    if (filter_of(transform) == CVY_FILTER_CUBIC)
+        return "DALI's bicubic interpolation is the processor's";
+    if (transform->training && cvy_color_jitter_is_on(&transform->color))
+        return "colours are changed by the processor";
+    return NULL;
+}
+
+static cvy_status describe(const struct cvy_transform *transform, const char *name, struct cvy_rng *rng,
+                           struct cvy_device_image *image)
+{
+    const int32_t size = transform->size;
+    struct cvy_center_crop center;
+    struct cvy_view view;
+
+    if (transform->training) {
+        const struct cvy_box crop = draw_crop(transform, rng, image->width, image->height, &image->flip);
+        image->x = crop.x;
+        image->y = crop.y;
+        image->across = (struct cvy_resize_axis){0, crop.width, crop.width, size, 0, size, 0};
+        image->down = (struct cvy_resize_axis){0, crop.height, crop.height, size, 0, size, 0};
+        return CVY_OK;
+    }
+    CVY_TRY(center_crop(transform, name, image->width, image->height, &center, &view));
+    image->across = (struct cvy_resize_axis){view.x,          view.width,          image->width, center.full_width,
+                                             center.window.x, center.window.width, center.at_x};
+    image->down = (struct cvy_resize_axis){view.y,          view.height,          image->height, center.full_height,
+                                           center.window.y, center.window.height, center.at_y};
+    return CVY_OK;
+}
+
+cvy_status cvy_transform_describe(const struct cvy_transform *transform, struct cvy_decoder *decoder,
+                                  const struct cvy_encoded *encoded, struct cvy_rng *rng,
+                                  struct cvy_device_image *image, bool *suits)
+{
+    const enum cvy_filter filter = filter_of(transform);
+
+    *image = (struct cvy_device_image){.data = encoded->data,
+                                       .bytes = encoded->size,
+                                       .cubic = filter == CVY_FILTER_BICUBIC,
+                                       .antialiased = filter != CVY_FILTER_LINEAR};
+    *suits = false;
+    CVY_TRY(cvy_decoder_start(decoder, encoded->name, encoded->data, encoded->size, &image->width, &image->height));
+    if (!cvy_decoder_is_usual_jpeg(decoder) || (transform->exif_orientation && cvy_decoder_orientation(decoder) != 1))
+        return CVY_OK;
+    *suits = true;
+    return describe(transform, encoded->name, rng, image);
 }
 
 cvy_status cvy_transform_detection(const struct cvy_transform *transform, struct cvy_decoder *decoder,

@@ -4,6 +4,7 @@
 #ifndef CVY_DATA_TRANSFORM_TRANSFORM_H
 #define CVY_DATA_TRANSFORM_TRANSFORM_H
 
+#include "backend/image_decoder.h"
 #include "base/rng.h"
 #include "data/image/image.h"
 #include "data/image/resize.h"
@@ -36,7 +37,14 @@ size_t cvy_transform_bytes(const struct cvy_transform *transform);
 CVY_CHECKED cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,
                                            struct cvy_resizer *resizer, const struct cvy_encoded *encoded,
                                            struct cvy_rng *rng, void *out);
-/* The same for detection: the boxes of `truth` too, where they are after the transform. */
+/* For devices that decode images (backend/image_decoder.h): what cvy_transform_image would do to this one, without
+ * decoding it; the same numbers are drawn. *suits: whether a device can do it. */
+CVY_CHECKED cvy_status cvy_transform_describe(const struct cvy_transform *transform, struct cvy_decoder *decoder,
+                                              const struct cvy_encoded *encoded, struct cvy_rng *rng,
+                                              struct cvy_device_image *image, bool *suits);
+/* Why no image of this transform suits a device; NULL: some do. */
+const char *cvy_transform_unsuited(const struct cvy_transform *transform);
+/* cvy_transform_image for detection: the boxes of `truth` too, where they are after the transform. */
 CVY_CHECKED cvy_status cvy_transform_detection(const struct cvy_transform *transform, struct cvy_decoder *decoder,
                                                struct cvy_resizer *resizer, const struct cvy_encoded *encoded,
                                                const struct cvy_truth *truth, struct cvy_rng *rng, float *out,
