@@ -170,6 +170,14 @@ static cvy_status bench_data(int argc, char **argv)
         OPT_INT("workers", 'j', &bench.workers, "N", "threads (default: one per core)", 1, 1024),
         OPT_CHOICE("decode", 0, &decode, "exact|fast",
                    "as convoy train --decode: fast takes large JPEGs at a lower resolution (default: exact)"),
+        OPT_INT("batch-size", 'b', &bench.batch_size, "N", "images of a batch (default: 32; 256 with a GPU)", 1, 65536),
+        OPT_TEXT("device", 0, &bench.device, "DEVICE",
+                 "cpu, or cuda, cuda:1, ...: the GPU that decodes JPEGs, crops and resizes (default: cpu)"),
+        OPT_INT("lanes", 0, &bench.lanes, "N", "batches that the GPU decodes side by side (default: 2)", 1, 64),
+        OPT_REAL("host-share", 0, &bench.host_share, "X",
+                 "share of each batch that the processor decodes beside a GPU (default: 0)", 0, 1),
+        OPT_INT("compare", 0, &bench.compare, "N", "batches of the GPU that are compared with the processor's", 1,
+                1000000),
         OPT_REAL("seconds", 0, &bench.seconds, "S", "how long to measure (default: 5)", 0.1, 86400),
         OPT_CHOICE("format", 'f', &format, "text|json", "how to print (default: text)"),
     };
@@ -205,6 +213,17 @@ static cvy_status bench_data(int argc, char **argv)
         json_real(&json, "busy", result.busy, 4);
         json_string(&json, "bottleneck", result.bottleneck);
         json_string(&json, "advice", result.advice);
+        if (result.decoder[0]) {
+            json_string(&json, "decoder", result.decoder);
+            json_real(&json, "device_share", result.device_share, 6);
+            json_real(&json, "device_busy", result.device_busy, 4);
+        }
+        if (result.compared) {
+            json_int(&json, "compared", result.compared);
+            json_int(&json, "largest_difference", result.largest_difference);
+            json_real(&json, "mean_difference", result.mean_difference, 6);
+            json_real(&json, "differing", result.differing, 6);
+        }
         json_close_object(&json);
     } else {
         printf("%.1f images/s with %d threads (%" PRId64 " images)\n", result.images_per_second, result.threads,
@@ -212,6 +231,13 @@ static cvy_status bench_data(int argc, char **argv)
         printf("an image of %.1f KiB: reading %.3f ms, decoding %.3f ms, resizing and augmenting %.3f ms\n",
                result.image_bytes / 1024, result.read_ms, result.decode_ms, result.transform_ms);
         printf("bottleneck: %s\n", result.advice);
+        if (result.decoder[0])
+            printf("%s: %.1f %% of the images, busy %.0f %% of the time\n", result.decoder, 100 * result.device_share,
+                   100 * result.device_busy);
+        if (result.compared)
+            printf("beside the processor's batches (%" PRId64
+                   " images): bytes differ by %d at most, by %.3f on average; %.2f %% of them by more than 1\n",
+                   result.compared, result.largest_difference, result.mean_difference, 100 * result.differing);
     }
     return CVY_OK;
 }

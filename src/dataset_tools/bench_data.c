@@ -2,9 +2,13 @@
 #include "dataset_tools/bench_data.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/resources.h"
 #include "base/system.h"
 #include "convoy/program/bench.h"
@@ -13,7 +17,7 @@
 #include "data/set/list.h"
 #include "data/set/record_set.h"
 
-enum { BENCH_BATCH = 32 };
+enum { BENCH_BATCH = 32, DEVICE_BATCH = 256, LEAST_BATCHES = 8 };
 
 /* Every image below a folder. */
 static cvy_status list_any(const char *folder, struct cvy_dataset *dataset)
@@ -83,10 +87,11 @@ cvy_status cvy_bench_images(const char *path, bool val, size_t min, struct cvy_d
 }
 
 /* The threads, their warm-up included. */
-static void describe(struct cvy_loader *loader, const struct cvy_loader_stats *stats,
+static void describe(struct cvy_loader *loader, const struct cvy_loader_stats *stats, int32_t lanes,
                      struct cvy_bench_data_result *result)
 {
     const double images = stats->images > 0 ? (double)stats->images : 1;
+    const char *decoder = cvy_loader_decoder(loader);
 
     result->read_ms = 1e3 * stats->read / images;
     result->decode_ms = 1e3 * stats->decode / images;
@@ -95,12 +100,18 @@ static void describe(struct cvy_loader *loader, const struct cvy_loader_stats *s
     result->busy = cvy_loader_stats_busy(stats);
     snprintf(result->bottleneck, sizeof result->bottleneck, "%s", cvy_bottleneck_name(cvy_loader_bottleneck(stats)));
     cvy_loader_advise(loader, stats, result->advice);
+    if (!decoder)
+        return;
+    snprintf(result->decoder, sizeof result->decoder, "%s", decoder);
+    result->device_share = (double)stats->left / images;
+    result->device_busy = stats->elapsed > 0 ? stats->device / (stats->elapsed * lanes) : 0;
 }
 
 /* Epoch after epoch for `seconds`; the first ring of batches (made before the clock starts) is not counted. */
-static cvy_status measure(struct cvy_loader *loader, int32_t warmup, double seconds,
+static cvy_status measure(struct cvy_loader *loader, const struct cvy_loader_options *how, double seconds,
                           struct cvy_bench_data_result *result)
 {
+    const int32_t warmup = how->prefetch + 2;
     struct cvy_loader_stats stats = {0}, part;
     double begin = 0, now = 0, cpu_begin = 0;
     int64_t batches = 0;
@@ -127,7 +138,74 @@ static cvy_status measure(struct cvy_loader *loader, int32_t warmup, double seco
         cvy_loader_stats_add(&stats, &part);
     }
     result->images_per_second = (double)result->images / (now - begin);
-    describe(loader, &stats, result);
+    describe(loader, &stats, how->lanes, result);
+    return CVY_OK;
+}
+
+/* ---- the device's batches beside the processor's ---- */
+
+static void compare_bytes(const uint8_t *a, const uint8_t *b, size_t count, double *sum, double *beyond,
+                          struct cvy_bench_data_result *result)
+{
+    for (size_t i = 0; i < count; i++) {
+        const int difference = abs(a[i] - b[i]);
+
+        *sum += difference;
+        *beyond += difference > 1;
+        if (difference > result->largest_difference)
+            result->largest_difference = difference;
+    }
+}
+
+static cvy_status compare(const struct cvy_loader_options *how, struct cvy_loader *loader, int batches,
+                          struct cvy_bench_data_result *result)
+{
+    const size_t image = cvy_transform_bytes(&how->transform), bytes = image * (size_t)how->batch_size;
+    struct cvy_loader_options on_host = *how;
+    struct cvy_loader *host = NULL;
+    const struct cvy_batch *a, *b;
+    uint8_t *images = cvy_calloc(bytes, 1);
+    double sum = 0, beyond = 0;
+    cvy_status status = CVY_OK;
+
+    if (!images)
+        return cvy_fail_memory(bytes, "a batch of images");
+    on_host.device = NULL;
+    CVY_GOTO(cvy_loader_open(&on_host, &host));
+    CVY_GOTO(cvy_loader_start(host, 0, 0));
+    CVY_GOTO(cvy_loader_start(loader, 0, 0));
+    for (int i = 0; i < batches; i++) {
+        CVY_GOTO(cvy_loader_next(host, &a));
+        CVY_GOTO(cvy_loader_next(loader, &b));
+        if (!a || !b)
+            break;
+        CVY_GOTO(how->device->backend->download(how->device, images, b->device_images, bytes));
+        compare_bytes(a->images, images, image * (size_t)a->count, &sum, &beyond, result);
+        result->compared += a->count;
+    }
+    result->mean_difference = sum / ((double)image * (double)result->compared);
+    result->differing = beyond / ((double)image * (double)result->compared);
+fail:
+    cvy_loader_close(host);
+    cvy_free(images);
+    return status;
+}
+
+static bool on_processor(const char *device)
+{
+    return !device || strcmp(device, "cpu") == 0;
+}
+
+static cvy_status check(const struct cvy_bench_data_options *options)
+{
+    const int size = options->image_size;
+
+    if (size < 0 || size > 16384)
+        return cvy_fail(CVY_USAGE, "--image-size must be between 1 and 16384, not %d", size);
+    if (on_processor(options->device) && (options->lanes || options->host_share > 0 || options->compare))
+        return cvy_fail(CVY_USAGE, "--lanes, --host-share and --compare are for --device cuda");
+    if (!on_processor(options->device) && options->fast)
+        return cvy_fail(CVY_USAGE, "--decode fast is for the processor, not for --device %s", options->device);
     return CVY_OK;
 }
 
@@ -138,28 +216,37 @@ cvy_status cvy_bench_data(const struct cvy_bench_data_options *options, struct c
     cvy_status status = CVY_OK;
     struct cvy_dataset dataset = {0};
     struct cvy_loader *loader = NULL;
+    cvy_device *device = NULL;
     const int size = options->image_size ? options->image_size : 224;
     const int workers = options->workers < 1 ? cvy_default_threads() : options->workers;
+    const int usual = on_processor(options->device) ? BENCH_BATCH : DEVICE_BATCH;
     struct cvy_loader_options how = {.dataset = &dataset,
                                      .transform = {.training = !options->val, .fast = options->fast, .size = size},
-                                     .batch_size = BENCH_BATCH,
+                                     .batch_size = options->batch_size ? options->batch_size : usual,
                                      .workers = workers,
                                      .prefetch = 4,
                                      .sampler = options->val ? CVY_SAMPLE_IN_ORDER : CVY_SAMPLE_SHUFFLED,
                                      .drop_last = true,
                                      .replace_bad = !options->val,
-                                     .world = 1};
+                                     .world = 1,
+                                     .lanes = options->lanes ? options->lanes : 2,
+                                     .host_share = options->host_share};
 
     *result = (struct cvy_bench_data_result){.threads = workers};
-    if (size < 1 || size > 16384)
-        return cvy_fail(CVY_USAGE, "--image-size must be between 1 and 16384, not %d", size);
+    CVY_TRY(check(options));
     how.transform.resize = cvy_usual_resize(size);
-    CVY_GOTO(cvy_bench_images(options->folder, options->val, (size_t)8 * BENCH_BATCH, &dataset));
+    CVY_GOTO(cvy_bench_images(options->folder, options->val, (size_t)LEAST_BATCHES * (size_t)how.batch_size, &dataset));
+    if (!on_processor(options->device))
+        CVY_GOTO(cvy_device_open(options->device, workers, &device));
+    how.device = device;
     CVY_GOTO(cvy_loader_open(&how, &loader));
-    CVY_GOTO(measure(loader, how.prefetch + 2, options->seconds > 0 ? options->seconds : 5, result));
+    CVY_GOTO(measure(loader, &how, options->seconds > 0 ? options->seconds : 5, result));
+    if (options->compare)
+        CVY_GOTO(compare(&how, loader, options->compare, result));
 fail:
     cvy_loader_close(loader);
     cvy_dataset_close(&dataset);
+    cvy_device_close(device);
     return status;
 }
 

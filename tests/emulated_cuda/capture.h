@@ -10,6 +10,12 @@
 
 #include "convoy/status.h"
 
+/* Threads take turns: a function that begins with EMULATED_ALONE() runs alone among those that do. They may call one
+ * another. */
+int emulated_enter(void);
+void emulated_leave(const int *unused);
+#define EMULATED_ALONE() const __attribute__((cleanup(emulated_leave), unused)) int alone = emulated_enter()
+
 /* Call play(data) when it is its turn, or keep a copy of the data and call it whenever the captured graph is launched.
  */
 void emulated_do(void *stream, void (*replay)(const void *data), const void *data, size_t bytes);

@@ -349,6 +349,7 @@ static void replay_launch(const void *data)
 void emulated_launch(const struct emulated_kernel *kernel, void *stream, int64_t blocks_x, int64_t blocks_y,
                      int threads, const void *args)
 {
+    EMULATED_ALONE();
     const char *fault = getenv("CONVOY_EMULATED_FAULT");
     struct launch launch;
 

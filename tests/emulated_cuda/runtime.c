@@ -109,10 +109,11 @@ void gpu_release(void *memory)
 static struct {
     const char *begin;
     size_t bytes;
-} pinned[16];
+} pinned[64];
 
 cvy_status gpu_allocate_pinned(size_t bytes, void **memory)
 {
+    EMULATED_ALONE();
     CVY_TRY(gpu_allocate(NULL, bytes, memory));
     for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++) {
         if (!pinned[i].begin) {
@@ -126,6 +127,7 @@ cvy_status gpu_allocate_pinned(size_t bytes, void **memory)
 
 void gpu_release_pinned(void *memory)
 {
+    EMULATED_ALONE();
     for (size_t i = 0; memory && i < sizeof pinned / sizeof *pinned; i++) {
         if (pinned[i].begin == memory)
             pinned[i].begin = NULL;
@@ -135,6 +137,7 @@ void gpu_release_pinned(void *memory)
 
 static bool is_pinned(const void *memory, size_t bytes)
 {
+    EMULATED_ALONE();
     for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++) {
         if (pinned[i].begin && (const char *)memory >= pinned[i].begin &&
             (const char *)memory + bytes <= pinned[i].begin + pinned[i].bytes)
@@ -161,6 +164,7 @@ static void replay_copy(const void *data)
 
 cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes)
 {
+    EMULATED_ALONE();
     const struct copy copy = {to, host, bytes};
 
     CVY_TRY(emulated_refuse_in_capture(stream, "a copy to the GPU"));
@@ -172,6 +176,7 @@ cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes)
 
 cvy_status gpu_download(void *stream, void *host, const void *from, size_t bytes)
 {
+    EMULATED_ALONE();
     const struct copy copy = {host, from, bytes};
 
     CVY_TRY(emulated_refuse_in_capture(stream, "a copy to the host"));
@@ -182,6 +187,7 @@ cvy_status gpu_download(void *stream, void *host, const void *from, size_t bytes
 
 cvy_status gpu_download_queued(void *stream, void *host, const void *from, size_t bytes)
 {
+    EMULATED_ALONE();
     const struct copy copy = {host, from, bytes};
 
     CVY_TRY(emulated_refuse_in_capture(stream, "a copy to the host"));

@@ -1,7 +1,8 @@
-/* Streams, events and captured work of an emulated GPU. All of it belongs to one thread.
+/* Streams, events and captured work of an emulated GPU, for one thread at a time.
  *
  * With CONVOY_EMULATED_LATE=1 work is done as late as can be: when somebody waits for it. What was to be read by then,
  * and has been written over by the host or by another stream, is read as it is then. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,35 @@ struct stream {
 };
 
 static struct stream *streams;
+
+/* ---- one thread at a time ---- */
+
+static pthread_mutex_t turn;
+
+static void make_turn(void)
+{
+    pthread_mutexattr_t attributes;
+
+    if (pthread_mutexattr_init(&attributes) != 0 ||
+        pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE) != 0 ||
+        pthread_mutex_init(&turn, &attributes) != 0)
+        abort();
+    pthread_mutexattr_destroy(&attributes);
+}
+
+int emulated_enter(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, make_turn);
+    return pthread_mutex_lock(&turn);
+}
+
+void emulated_leave(const int *unused)
+{
+    (void)unused;
+    pthread_mutex_unlock(&turn);
+}
 
 /* ---- queues ---- */
 
@@ -139,6 +169,7 @@ static void progress(struct stream *stream, const struct event *until, unsigned 
 
 bool emulated_is_idle(void *handle)
 {
+    EMULATED_ALONE();
     struct stream *stream = handle;
 
     if (stream)
@@ -153,6 +184,7 @@ static void pause_shortly(void)
 
 void emulated_drain(void)
 {
+    EMULATED_ALONE();
     for (struct stream *stream = streams; stream; stream = stream->next) {
         while (!emulated_is_idle(stream))
             pause_shortly();
@@ -187,6 +219,7 @@ int64_t emulated_starts(void)
 
 void emulated_do(void *handle, void (*replay)(const void *data), const void *data, size_t bytes)
 {
+    EMULATED_ALONE();
     struct stream *stream = handle;
 
     if (stream && stream->gpu != emulated_gpu()) {
@@ -204,6 +237,7 @@ void emulated_do(void *handle, void (*replay)(const void *data), const void *dat
 
 static void attach(void *handle, bool (*done)(void *op), void *op)
 {
+    EMULATED_ALONE();
     struct stream *stream = handle;
 
     append(&stream->end, &(struct entry){.kind = WAIT_OUTSIDE, .done = done, .op = op});
@@ -214,6 +248,7 @@ static void attach(void *handle, bool (*done)(void *op), void *op)
 
 cvy_status gpu_stream_open(void **handle)
 {
+    EMULATED_ALONE();
     struct stream *stream = cvy_calloc(1, sizeof *stream);
 
     *handle = stream;
@@ -234,6 +269,7 @@ cvy_status gpu_stream_open_urgent(void **stream)
 
 void gpu_stream_close(void *handle)
 {
+    EMULATED_ALONE();
     struct stream *stream = handle;
 
     if (!stream)
@@ -261,6 +297,7 @@ bool emulated_broken;
 
 cvy_status gpu_stream_wait(void *stream)
 {
+    EMULATED_ALONE();
     if (emulated_broken)
         return cvy_fail(CVY_FAILED, "an illegal memory access was encountered");
     CVY_TRY(emulated_refuse_in_capture(stream, "waiting"));
@@ -271,6 +308,7 @@ cvy_status gpu_stream_wait(void *stream)
 
 cvy_status gpu_stream_done(void *stream, bool *done)
 {
+    EMULATED_ALONE();
     CVY_TRY(emulated_refuse_in_capture(stream, "asking for the end of work"));
     *done = emulated_is_idle(stream);
     return CVY_OK;
@@ -280,6 +318,7 @@ cvy_status gpu_stream_done(void *stream, bool *done)
 
 cvy_status gpu_capture_begin(void *handle)
 {
+    EMULATED_ALONE();
     struct stream *stream = handle;
 
     CVY_TRY(emulated_refuse_in_capture(stream, "a second capture"));
@@ -292,6 +331,7 @@ cvy_status gpu_capture_begin(void *handle)
 
 cvy_status gpu_capture_end(void *handle, void **graph)
 {
+    EMULATED_ALONE();
     struct stream *stream = handle;
 
     *graph = stream->capturing;
@@ -316,6 +356,7 @@ static void replay_graph(const void *data)
 
 cvy_status gpu_graph_launch(void *graph, void *stream)
 {
+    EMULATED_ALONE();
     CVY_TRY(emulated_refuse_in_capture(stream, "starting captured work"));
     emulated_do(stream, replay_graph, &graph, sizeof graph);
     return CVY_OK;
@@ -323,6 +364,7 @@ cvy_status gpu_graph_launch(void *graph, void *stream)
 
 void gpu_graph_close(void *handle)
 {
+    EMULATED_ALONE();
     struct graph *graph = handle;
 
     if (!graph)
@@ -343,6 +385,7 @@ cvy_status gpu_event_open(bool timing, void **event)
 
 void gpu_event_close(void *event)
 {
+    EMULATED_ALONE();
     if (event)
         emulated_drain(); /* somebody may wait for it */
     cvy_free(event);
@@ -350,6 +393,7 @@ void gpu_event_close(void *event)
 
 cvy_status gpu_event_record(void *handle, void *stream)
 {
+    EMULATED_ALONE();
     struct event *event = handle;
 
     CVY_TRY(emulated_refuse_in_capture(stream, "an event"));
@@ -364,6 +408,7 @@ cvy_status gpu_event_record(void *handle, void *stream)
 
 cvy_status gpu_stream_wait_event(void *handle, void *event_handle)
 {
+    EMULATED_ALONE();
     struct stream *stream = handle;
     struct event *event = event_handle;
 
@@ -375,6 +420,7 @@ cvy_status gpu_stream_wait_event(void *handle, void *event_handle)
 
 cvy_status gpu_event_done(void *handle, bool *done)
 {
+    EMULATED_ALONE();
     struct event *event = handle;
 
     if (event->passed != event->recorded)
@@ -385,6 +431,7 @@ cvy_status gpu_event_done(void *handle, bool *done)
 
 cvy_status gpu_event_wait(void *handle)
 {
+    EMULATED_ALONE();
     struct event *event = handle;
 
     while (event->passed != event->recorded) {

@@ -67,6 +67,12 @@ struct cvy_bench_data_options {
     int workers;    /* < 0: one per core */
     bool fast;      /* --decode fast: large JPEGs at a lower resolution; training transform only */
     double seconds; /* 0: 5 */
+    int batch_size; /* 0: 32, or 256 with a device */
+    /* "cuda", "cuda:1": a GPU decodes what it can; NULL or "cpu": the processor */
+    const char *device;
+    int lanes;         /* batches that it decodes side by side; 0: 2 */
+    double host_share; /* of each batch, that the processor decodes nevertheless */
+    int compare;       /* batches to be made by the processor too, and compared */
 };
 #ifdef __cplusplus
 #define CVY_BENCH_DATA_DEFAULTS                                                                                        \
@@ -88,6 +94,13 @@ struct cvy_bench_data_result {
     double busy;                             /* share of their time that the threads are at an image */
     char bottleneck[16];                     /* "reading", "decoding", "transform" */
     char advice[320];                        /* one sentence about it */
+    /* with a device */
+    char decoder[128];                 /* what decoded, "nvJPEG 13.0.1, in hardware"; "": the processor */
+    double device_share;               /* of the images, that it decoded */
+    double device_busy;                /* of its lanes' time */
+    int64_t compared;                  /* images */
+    int largest_difference;            /* of a pixel's byte from that of the processor's batch */
+    double mean_difference, differing; /* of all bytes; share of those that differ by more than 1 */
 };
 CVY_API CVY_CHECKED cvy_status cvy_bench_data(const struct cvy_bench_data_options *options,
                                               struct cvy_bench_data_result *result);
