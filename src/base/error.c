@@ -85,6 +85,8 @@ cvy_status cvy_fail_errno(cvy_status status, const char *format, ...)
 
 cvy_status cvy_fail_memory(size_t bytes, const char *what)
 {
+    if (bytes == 0) /* nobody has counted them */
+        return cvy_fail(CVY_NO_MEMORY, "out of memory for %s", what);
     return cvy_fail(CVY_NO_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
 }
 

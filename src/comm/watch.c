@@ -219,11 +219,22 @@ static void read_peer(struct cvy_watch *watch, struct peer *peer)
 
 /* ---- the thread ---- */
 
-/* Until each side has read what the other sent: closing a socket with unread bytes throws away what was sent. */
+/* Until the other side has read what was sent: closing a socket with unread bytes throws that away. */
+static void drain_and_close(int socket, double deadline)
+{
+    char rest[4096];
+    long got;
+
+    while ((got = cvy_socket_try_receive(socket, rest, sizeof rest)) >= 0) {
+        if (got == 0 && cvy_socket_wait(-1, socket, deadline, -1) != CVY_SOCKET_DONE)
+            break;
+    }
+    close(socket);
+}
+
 static void part(struct cvy_watch *watch, enum kind last)
 {
     const double deadline = cvy_clock() + ABORT_SECONDS;
-    char rest[4096];
 
     for (int i = 0; i < watch->peer_count; i++) {
         send_message(watch, &watch->peers[i], last);
@@ -235,14 +246,9 @@ static void part(struct cvy_watch *watch, enum kind last)
     pthread_cond_broadcast(&watch->changed);
     pthread_mutex_unlock(&watch->mutex);
     for (int i = 0; i < watch->peer_count; i++) {
-        while (watch->peers[i].socket >= 0) {
-            const long got = cvy_socket_try_receive(watch->peers[i].socket, rest, sizeof rest);
-
-            if (got < 0 || (got == 0 && cvy_socket_wait(-1, watch->peers[i].socket, deadline, -1) != CVY_SOCKET_DONE)) {
-                close(watch->peers[i].socket);
-                watch->peers[i].socket = -1;
-            }
-        }
+        if (watch->peers[i].socket >= 0)
+            drain_and_close(watch->peers[i].socket, deadline);
+        watch->peers[i].socket = -1;
     }
 }
 
@@ -364,6 +370,29 @@ static struct cvy_watch *make_watch(const struct cvy_watch_options *options)
     return watch;
 }
 
+/* There is no thread that would tell the others why this rank ends. Closes the sockets. */
+static void say_why(const struct cvy_watch_options *options, cvy_status status)
+{
+    const int count = options->rank == 0 ? options->world : 1;
+    const double deadline = cvy_clock() + ABORT_SECONDS;
+    struct message message = {.kind = ABORT, .status = (uint32_t)status};
+    char why[SENTENCE_BYTES];
+
+    cvy_error_get(why, sizeof why);
+    snprintf(message.text, sizeof message.text, "%s: %s", options->names[options->rank], cvy_error());
+    for (int i = 0; i < count; i++) {
+        if (options->sockets[i] < 0)
+            continue;
+        (void)cvy_socket_send(options->sockets[i], &message, sizeof message, deadline, -1);
+        shutdown(options->sockets[i], SHUT_WR);
+    }
+    for (int i = 0; i < count; i++) {
+        if (options->sockets[i] >= 0)
+            drain_and_close(options->sockets[i], deadline);
+    }
+    cvy_error_put(why);
+}
+
 cvy_status cvy_watch_open(struct cvy_watch **out, const struct cvy_watch_options *options)
 {
     struct cvy_watch *watch = make_watch(options);
@@ -379,10 +408,9 @@ cvy_status cvy_watch_open(struct cvy_watch **out, const struct cvy_watch_options
     }
     if (status == CVY_OK)
         return CVY_OK;
-    for (int i = 0; (!watch || !watch->peers) && i < (options->rank == 0 ? options->world : 1); i++) {
-        if (options->sockets[i] >= 0)
-            close(options->sockets[i]);
-    }
+    say_why(options, status);
+    for (int i = 0; watch && watch->peers && i < watch->peer_count; i++)
+        watch->peers[i].socket = -1;
     cvy_watch_close(watch);
     *out = NULL;
     return status;

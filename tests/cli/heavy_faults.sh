@@ -10,6 +10,18 @@ sweep convert write 2
 sweep tfrecord alloc 6
 sweep tfrecord short 2
 sweep resume sync 1
+make_detector
+for scenario in evaluate detect quantize train resume ranks rank0 rank1; do
+    sweep $scenario alloc 6
+    sweep $scenario mmap 2
+    sweep $scenario open 2
+done
+for scenario in rank0 rank1; do
+    sweep $scenario socket 4
+    sweep $scenario short 2
+    sweep $scenario interrupt 2
+    sweep $scenario thread 6
+done
 check_fault pack alloc 1 # once this set was said to have boxes then
 [ $rc = 71 ] || { fail "no memory to look for boxes: ended with $rc"; show; }
 

@@ -4,10 +4,7 @@
 samples=${CONVOY_TEST_SAMPLES:-200}
 [ "$samples" != all ] || samples=1000000
 RANDOM=${CONVOY_TEST_SEED:-1}
-expect 0 "$convoy" -q dataset shapes boxes --boxes --train-images 2 --val-images 1
-cp "$(find boxes -name '*.jpg' | head -n 1)" image.jpg
-expect 0 "$convoy" -q train boxes --arch ssd320 --image-size 64 --batch-size 2 --epochs 1 --lr 0.001 --workers 1 \
-    --training-only --workspace detector
+make_detector
 for scenario in ${CONVOY_TEST_SCENARIOS:-pack tfrecord convert quantize evaluate detect train resume ranks rank0 rank1}; do
     for kind in ${CONVOY_TEST_FAULTS:-alloc open read write sync rename mmap thread socket short interrupt}; do
         sweep "$scenario" "$kind" "$samples"

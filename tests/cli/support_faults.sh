@@ -19,6 +19,13 @@ expect 0 tiny_train data --epochs 2 --run-epochs 1 --workspace begun
 cp -r begun whole
 expect 0 "$convoy" -q train data --resume whole --epochs 2
 
+make_detector() { # and an image, for "detect"
+    expect 0 "$convoy" -q dataset shapes boxes --boxes --train-images 2 --val-images 1
+    cp "$(find boxes -name '*.jpg' | head -n 1)" image.jpg
+    expect 0 "$convoy" -q train boxes --arch ssd320 --image-size 64 --batch-size 2 --epochs 1 --lr 0.001 --workers 1 \
+        --training-only --workspace detector
+}
+
 # The commands; each writes below try/. ranks: the call fails in each process; rank0, rank1: in that rank alone.
 scenario() {
     case $1 in
@@ -63,6 +70,7 @@ check_fault() {
         ;;
     *) fail "$what: ended with $rc"; show ;;
     esac
+    [[ $(<err) != *"without a word"* ]] || { fail "$what: a rank ended and did not say why"; show; }
     case $2 in
     short | interrupt) [ $rc = 0 ] || { fail "$what must change nothing, and it ended with $rc"; show; } ;;
     esac
