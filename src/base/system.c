@@ -184,7 +184,33 @@ static enum cvy_isa detect_isa(void)
         return CVY_ISA_AVX512;
     return tiles && (enabled & XCR0_TILES) == XCR0_TILES && ask_for_tiles() ? CVY_ISA_AMX_BF16 : CVY_ISA_AVX512_BF16;
 }
+/* The name that the processor gives itself: what /proc/cpuinfo has, without a file that may not open. */
+static bool read_brand(void)
+{
+    enum { FIRST = 0x80000002U, LEAVES = 3 };
+    unsigned words[4 * LEAVES + 1] = {0};
+    char text[sizeof words], *name;
+    size_t length;
+
+    for (unsigned i = 0; i < LEAVES; i++) {
+        unsigned *leaf = words + 4 * i;
+        if (!__get_cpuid(FIRST + i, leaf, leaf + 1, leaf + 2, leaf + 3))
+            return false;
+    }
+    memcpy(text, words, sizeof text);
+    name = text + strspn(text, " ");
+    for (length = strlen(name); length > 0 && name[length - 1] == ' '; length--)
+        ;
+    if (length > 0)
+        snprintf(cpu_name, sizeof cpu_name, "%.*s", (int)length, name);
+    return length > 0;
+}
 #else
+static bool read_brand(void)
+{
+    return false;
+}
+
 static enum cvy_isa detect_isa(void)
 {
     return CVY_ISA_BASE;
@@ -202,7 +228,7 @@ static void read_signature(void) {}
 static void read_cpu_name(void)
 {
     char line[512];
-    FILE *stream = fopen("/proc/cpuinfo", "re");
+    FILE *stream = read_brand() ? NULL : fopen("/proc/cpuinfo", "re");
     if (!stream)
         return;
     while (fgets(line, sizeof line, stream)) {

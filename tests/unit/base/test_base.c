@@ -389,6 +389,23 @@ static void test_parallel_failures(void **state)
     }
 }
 
+/* The processor's own name is the kernel's: checkpoints and kept times of kernels hold it. */
+static void test_cpu_name(void **state)
+{
+    char line[512] = "";
+    FILE *stream = fopen("/proc/cpuinfo", "r");
+
+    (void)state;
+    while (stream && fgets(line, sizeof line, stream) && strncmp(line, "model name", 10) != 0)
+        ;
+    if (stream)
+        fclose(stream);
+    if (strncmp(line, "model name", 10) != 0)
+        skip();
+    line[strcspn(line, "\n")] = '\0';
+    assert_string_equal(cvy_cpu_name(), strchr(line, ':') + 2);
+}
+
 static void test_machine(void **state)
 {
     double before = cvy_clock();
@@ -482,4 +499,4 @@ static void test_types(void **state)
 RUN_TESTS(NULL, NULL, TEST(test_error_text), TEST(test_error_cut), TEST(test_quote), TEST(test_allocation),
           TEST(test_injected_failures), TEST(test_arena), TEST(test_text), TEST(test_json), TEST(test_doubles),
           TEST(test_doubles_in_other_locale), TEST(test_log), TEST(test_threads), TEST(test_parallel_failures),
-          TEST(test_machine), TEST(test_peak_memory), TEST(test_types))
+          TEST(test_machine), TEST(test_cpu_name), TEST(test_peak_memory), TEST(test_types))
