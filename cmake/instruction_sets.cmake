@@ -6,7 +6,7 @@ function(convoy_instruction_options source out)
   set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl ${avx2} -mprefer-vector-width=512)
   if(source MATCHES "_(avx512|amx)_bf16\\.c$")
     set(${out} -mavx512bf16 ${avx512} -ffp-contract=fast PARENT_SCOPE)
-  elseif(source MATCHES "_avx512_vnni\\.c$") # not contracted: every device gives the same bytes
+  elseif(source MATCHES "_(avx512_vnni|amx_int8)\\.c$") # not contracted: every device gives the same bytes
     set(${out} -mavx512vnni ${avx512} -ffp-contract=off PARENT_SCOPE)
   elseif(source MATCHES "_avx512\\.c$")
     set(${out} ${avx512} -ffp-contract=fast PARENT_SCOPE)

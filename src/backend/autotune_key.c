@@ -14,6 +14,7 @@ static void add_attributes(const struct cvy_op_desc *desc, struct cvy_text *key)
     case CVY_OP_CONV2D:
     case CVY_OP_CONV2D_BWD_DATA:
     case CVY_OP_CONV2D_BWD_WEIGHTS:
+    case CVY_OP_CONV2D_INT8: /* whose attributes begin with the others' */
         cvy_text_printf(key, " k%dx%d s%dx%d d%dx%d p%d,%d,%d,%d g%d%s", conv->kernel[0], conv->kernel[1],
                         conv->stride[0], conv->stride[1], conv->dilation[0], conv->dilation[1], conv->pad[0],
                         conv->pad[1], conv->pad[2], conv->pad[3], conv->groups, cvy_activation_text(conv->activation));

@@ -86,14 +86,16 @@ static cvy_status reserve_candidate(struct cvy_selection *selection, struct auto
     return reserve(selection, CVY_AUTOTUNE_SCRATCH, c->plan.scratch_bytes);
 }
 
-/* Only numbers of f32 and bf16 can be made up here: labels and positions mean something. */
+/* Only numbers of f32, bf16 and 8 bits can be made up here: labels and positions mean something. */
 static bool can_be_timed(const struct cvy_op_desc *desc)
 {
     bool good = true;
 
-    for (int i = 0; i < desc->inputs; i++)
-        good = good &&
-               (!cvy_tensor_present(&desc->in[i]) || desc->in[i].dtype == CVY_F32 || desc->in[i].dtype == CVY_BF16);
+    for (int i = 0; i < desc->inputs; i++) {
+        const enum cvy_dtype dtype = desc->in[i].dtype;
+        good = good && (!cvy_tensor_present(&desc->in[i]) || dtype == CVY_F32 || dtype == CVY_BF16 || dtype == CVY_I8 ||
+                        (dtype == CVY_U8 && desc->op == CVY_OP_CONV2D_INT8));
+    }
     return good;
 }
 

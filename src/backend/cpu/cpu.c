@@ -96,11 +96,12 @@ static cvy_status cpu_synchronize(cvy_device *device)
         .op = CVY_OP_##ID, .name = "cpu." #function, .prepare = cpu_##function##_prepare, .run = cpu_##function##_run, \
         .release = cpu_state_release                                                                                   \
     }
-/* Convolutions have a state with memory of its own. */
+/* Convolutions have a state with memory of its own, and are candidates. */
 #define INT8(ID, function)                                                                                             \
     {                                                                                                                  \
         .op = CVY_OP_##ID, .name = "cpu." #function, .prepare = cpu_##function##_prepare, .run = cpu_##function##_run, \
-        .release = CVY_OP_##ID == CVY_OP_CONV2D_INT8 ? cpu_conv2d_int8_release : cpu_state_release                     \
+        .release = CVY_OP_##ID == CVY_OP_CONV2D_INT8 ? cpu_conv2d_int8_release : cpu_state_release,                    \
+        .candidate = CVY_OP_##ID == CVY_OP_CONV2D_INT8                                                                 \
     }
 #define ELEMENTWISE(ID, text, function)                                                                                \
     {                                                                                                                  \
@@ -115,6 +116,12 @@ static cvy_status cpu_synchronize(cvy_device *device)
 
 /* Kernels for the same op are asked in this order. */
 static const struct cvy_kernel kernels[] = {
+    {.op = CVY_OP_CONV2D_INT8,
+     .name = "cpu.conv2d_int8_tiles",
+     .prepare = cpu_conv2d_int8_tiles_prepare,
+     .run = cpu_conv2d_int8_tiles_run,
+     .release = cpu_conv2d_int8_tiles_release,
+     .candidate = true},
 #define CVY_OP(ID, name, ...)        KERNEL(ID, name),
 #define CVY_OP_INT8(ID, name, ...)   INT8(ID, name),
 #define CVY_OP_UNARY(ID, name, ...)  ELEMENTWISE(ID, name, cpu_unary_run),

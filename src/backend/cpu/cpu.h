@@ -10,11 +10,16 @@
  * for each tap, for each four input channels: the four weights of 16 to 64 output channels. After the panels the sum of
  * each output channel's weights, 32 bits. Groups that are too narrow for a panel share one (`shared`): then each lane
  * has its own group's bytes. Input channels that are no multiple of 4 make rows (`rows`): the bytes of a row of the
- * window, taps and channels, are what is taken by fours. An opaque layout is described by this. */
+ * window, taps and channels, are what is taken by fours. For tile products (`step_bytes`): for each group and pair of
+ * tiles of 16 output channels, for each step, for each of the two, for each four bytes of what the step takes: their
+ * weights of the 16. An opaque layout is described by this. */
 enum { CPU_MAX_PACKINGS = 64 };
 struct cpu_packing {
     int32_t groups, quads; /* quads: input channels of a group / 4, rounded up; with `rows` bytes of a row / 4 */
     bool shared, rows;
+    /* Tiles alone. An output sums over runs of adjacent bytes, each of run_taps of the window's by run_channels; a run
+     * is cut into run_steps of step_bytes. With `shared` run_channels are those of a block that some groups fill. */
+    int32_t step_bytes, run_steps, run_taps, run_channels;
 };
 struct cpu_int8_kernels;
 extern const struct cpu_int8_kernels cpu_int8_kernels_base, cpu_int8_kernels_avx512_vnni;
@@ -166,6 +171,7 @@ CPU_KERNEL(cpu_grouped_conv2d_bwd_weights);
 CPU_KERNEL(cpu_linear);
 CPU_KERNEL(cpu_linear_bwd_data);
 CPU_KERNEL(cpu_linear_bwd_weights);
+CPU_KERNEL(cpu_conv2d_int8_tiles);
 CPU_KERNEL(cpu_conv2d_int8_plain);
 CPU_KERNEL(cpu_reorder_int8);
 #undef CPU_KERNEL
@@ -180,6 +186,7 @@ CVY_CHECKED cvy_status cpu_check_partners(const int32_t *partner, int64_t batch)
 /* Sets plan->state to a copy of a block of the kernel's parameters that holds no pointers. */
 CVY_CHECKED cvy_status cpu_state(struct cvy_kernel_plan *plan, const void *bytes, size_t size);
 void cpu_conv2d_int8_release(cvy_device *device, struct cvy_kernel_plan *plan);
+void cpu_conv2d_int8_tiles_release(cvy_device *device, struct cvy_kernel_plan *plan);
 void cpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
 cvy_status cpu_update(cvy_device *device, const struct cvy_update *step);

@@ -22,6 +22,10 @@ static inline const struct cpu_packing *cpu_packing_of(const struct cvy_layout *
                                                                                                   : NULL;
 }
 struct cpu_packing cpu_packing_for(const struct cvy_shape *w, int32_t groups);
+/* The device's own copy of it, which a layout may refer to; NULL: it has no place for more. */
+const struct cpu_packing *cpu_packing_known(struct cpu_device *cpu, const struct cpu_packing *packing);
+/* Groups that neither fill a panel nor a tile, but that several of together do. */
+bool cpu_int8_narrow_groups(const struct cvy_shape *w, int32_t groups);
 /* Bytes of the panels, and of everything. */
 size_t cpu_packing_panel_bytes(const struct cpu_packing *packing, const struct cvy_shape *w);
 size_t cpu_packing_bytes(const struct cpu_packing *packing, const struct cvy_shape *w);
@@ -72,5 +76,12 @@ struct cpu_int8_kernels {
 
 /* Layouts of bytes: channels-last. */
 struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape);
+/* Those of everything that a convolution reads and writes; packing: of its weights, NULL: plain ones. */
+void cpu_int8_lay_out(struct cvy_op_desc *desc, const struct cpu_packing *packing);
+/* What the shapes say. */
+void cpu_int8_describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *conv);
+bool cpu_int8_reads_points(const struct cpu_int8_conv *conv);
+/* A row of x with its borders: the bytes of every column that some window reaches, and what is read beyond them. */
+int64_t cpu_int8_bordered_row(const struct cpu_int8_conv *conv);
 
 #endif

@@ -4,61 +4,8 @@
 
 #include "backend/cpu/int8.h"
 
+#include "backend/cpu/int8_avx512_finish.inc"
 #include "backend/cpu/int8_avx512_tile.inc"
-
-/* ---- a vector of sums, whatever it becomes ---- */
-
-/* Where the levels of a byte end, as floats. */
-struct bounds {
-    __m512 low, high;
-    __m512i zero;
-};
-
-static inline struct bounds bounds_of(int32_t zero)
-{
-    return (struct bounds){_mm512_set1_ps((float)-zero), _mm512_set1_ps((float)(255 - zero)), _mm512_set1_epi32(zero)};
-}
-
-/* The byte, in 32 bits: cvy_int8_byte. */
-INLINE __m512i byte_of(__m512 units, const struct bounds *b)
-{
-    const __m512 level = _mm512_min_ps(_mm512_max_ps(units, b->low), b->high);
-    return _mm512_add_epi32(_mm512_cvtps_epi32(level), b->zero);
-}
-
-INLINE __m512 widened(const uint8_t *from, __mmask16 mask, __m512i zero)
-{
-    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, from));
-    return _mm512_cvtepi32_ps(_mm512_sub_epi32(bytes, zero));
-}
-
-/* 16 channels of one pixel, the first of which is output channel `at` of the whole tensor. cvy_int8_finished. */
-INLINE void finish_vector(const struct cpu_int8_conv *s, const struct cpu_int8_work *work, const int32_t *sums,
-                          const float *factor, const float *shift, int64_t at, __mmask16 mask)
-{
-    const struct cvy_int8_attr *attr = &s->attr;
-    const float inverse = attr->y.scale > 0 ? 1 / attr->y.scale : 1;
-    __m512 v =
-        _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(sums)), _mm512_loadu_ps(factor), _mm512_loadu_ps(shift));
-    if (attr->middle.scale > 0) {
-        const struct bounds middle = bounds_of(attr->middle.zero);
-        const __m512 level = _mm512_cvtepi32_ps(_mm512_sub_epi32(byte_of(v, &middle), middle.zero));
-        const struct cvy_int8_scales scales = cvy_int8_scales_of(attr);
-        const __m512 other = _mm512_mul_ps(widened(work->residual + at, mask, _mm512_set1_epi32(attr->residual.zero)),
-                                           _mm512_set1_ps(scales.residual));
-        v = _mm512_fmadd_ps(level, _mm512_set1_ps(scales.middle), other);
-    }
-    if (attr->conv2d.activation != CVY_ACTIVATION_NONE)
-        v = _mm512_max_ps(v, _mm512_setzero_ps());
-    if (attr->conv2d.activation == CVY_ACTIVATION_RELU6)
-        v = _mm512_min_ps(v, _mm512_set1_ps(6 * inverse));
-    if (s->floats) {
-        _mm512_mask_storeu_ps((float *)work->y + at, mask, v);
-    } else {
-        const struct bounds bounds = bounds_of(attr->y.zero);
-        _mm_mask_storeu_epi8((uint8_t *)work->y + at, mask, _mm512_cvtepi32_epi8(byte_of(v, &bounds)));
-    }
-}
 
 /* ---- what a task reads ---- */
 
@@ -122,18 +69,6 @@ static void find_pixels(const struct cpu_int8_conv *s, const uint8_t *x, int64_t
         }
 }
 
-/* Row number `row` of image n as its windows see it: the borders are zero points. */
-static void copy_row(const struct cpu_int8_conv *s, const uint8_t *x, int64_t n, int64_t row, uint8_t *to)
-{
-    const int64_t before = s->attr.conv2d.pad[2] * s->c, there = s->w * s->c;
-    const bool inside = row >= 0 && row < s->h;
-    memset(to, s->attr.x.zero, (size_t)(inside ? before : s->row_bytes));
-    if (!inside)
-        return;
-    memcpy(to + before, x + (n * s->h + row) * there, (size_t)there);
-    memset(to + before + there, s->attr.x.zero, (size_t)(s->row_bytes - before - there));
-}
-
 /* The same for windows whose rows are what is taken by fours: copies of the rows of every row of the output, and for
  * each tile the places in the first (TILE). */
 static void copy_rows(const struct cpu_int8_conv *s, const uint8_t *x, int64_t first, int64_t end,
@@ -152,38 +87,6 @@ static void copy_rows(const struct cpu_int8_conv *s, const uint8_t *x, int64_t f
 }
 
 /* ---- a task ---- */
-
-/* `width` output channels from `first` on. */
-static void prepare_panel(const struct cpu_int8_conv *s, const struct cpu_int8_work *work, int64_t first, int64_t width,
-                          struct finish *finish)
-{
-    const struct cvy_int8_levels *levels = cvy_int8_first(&s->attr);
-    const __m512 inverse = _mm512_set1_ps(levels->scale > 0 ? 1 / levels->scale : 1);
-    const __m512 scale = _mm512_set1_ps(s->attr.x.scale);
-    const __m512i zero = _mm512_set1_epi32(-s->attr.x.zero);
-    for (int64_t i = 0; i < PANEL; i += LANES) {
-        const int64_t left = width - i;
-        const __mmask16 mask = left >= LANES ? 0xffff : left > 0 ? (__mmask16)((1U << left) - 1) : 0;
-        const __m512 multiplier = _mm512_maskz_loadu_ps(mask, work->multiplier + first + i);
-        const __m512 bias = work->bias ? _mm512_maskz_loadu_ps(mask, work->bias + first + i) : _mm512_setzero_ps();
-        const __m512i sums = _mm512_maskz_loadu_epi32(mask, work->sums + first + i);
-        _mm512_store_ps(finish->factor + i, _mm512_mul_ps(_mm512_mul_ps(scale, multiplier), inverse));
-        _mm512_store_ps(finish->shift + i, _mm512_mul_ps(bias, inverse));
-        _mm512_store_si512(finish->start + i, _mm512_mullo_epi32(zero, sums));
-    }
-}
-
-/* `count` pixels of a panel that is not whole, or does not become bytes, or has an upper bound of its own. */
-static void finish_pixels(const struct cpu_int8_conv *s, const struct cpu_int8_work *work, const int32_t *sums,
-                          const struct finish *finish, int64_t at, int count, int64_t width)
-{
-    for (int i = 0; i < count; i++)
-        for (int64_t j = 0; j < width; j += LANES) {
-            const __mmask16 mask = width - j >= LANES ? 0xffff : (__mmask16)((1U << (width - j)) - 1);
-            finish_vector(s, work, sums + PANEL * i + j, finish->factor + j, finish->shift + j, at + i * s->k + j,
-                          mask);
-        }
-}
 
 /* ---- memory ahead: for products of single pixels, which take less time than their bytes do to come ---- */
 

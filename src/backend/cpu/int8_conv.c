@@ -20,7 +20,20 @@ struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape)
     return (struct cvy_layout){.kind = shape->rank == 4 ? CVY_LAYOUT_NHWC : CVY_LAYOUT_PLAIN};
 }
 
-static void describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *s)
+void cpu_int8_lay_out(struct cvy_op_desc *desc, const struct cpu_packing *packing)
+{
+    cpu_plain(desc, 0, 0);
+    desc->in[0].layout = cpu_int8_layout(&desc->in[0].shape);
+    if (packing)
+        desc->in[1].layout =
+            (struct cvy_layout){.kind = CVY_LAYOUT_OPAQUE, .detail = packing, .detail_size = sizeof(*packing)};
+    if (desc->out[0].shape.rank == 4)
+        desc->out[0].layout.kind = CVY_LAYOUT_NHWC;
+    if (cvy_tensor_present(&desc->in[4]))
+        desc->in[4].layout = desc->out[0].layout;
+}
+
+void cpu_int8_describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *s)
 {
     const struct cvy_shape *x = &desc->in[0].shape, *y = &desc->out[0].shape, *w = &desc->in[1].shape;
     *s = (struct cpu_int8_conv){.attr = desc->attr.int8,
@@ -35,16 +48,14 @@ static void describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *s)
                                 .floats = desc->out[0].dtype == CVY_F32};
 }
 
-/* A row of x with its borders: the bytes of every column that some window reaches, and what a last step of four bytes
- * reads beyond them. */
-static int64_t bordered_row(const struct cpu_int8_conv *s)
+int64_t cpu_int8_bordered_row(const struct cpu_int8_conv *s)
 {
     const struct cvy_conv2d_attr *a = &s->attr.conv2d;
     const int64_t read = (s->q - 1) * a->stride[1] + a->kernel[1], there = a->pad[2] + s->w;
     return ((read > there ? read : there) * s->c + 4 + 63) / 64 * 64;
 }
 
-static bool reads_points(const struct cpu_int8_conv *s)
+bool cpu_int8_reads_points(const struct cpu_int8_conv *s)
 {
     const struct cvy_conv2d_attr *a = &s->attr.conv2d;
     return s->taps == 1 && a->stride[0] == 1 && a->stride[1] == 1 && s->p == s->h && s->q == s->w && a->pad[0] == 0 &&
@@ -68,12 +79,12 @@ static void divide(struct cpu_int8_conv *s, const struct cpu_packing *packing, i
     const int64_t groups = packing->shared ? 1 : packing->groups;
     s->shared = packing->shared;
     s->rows = packing->rows;
-    s->points = reads_points(s);
+    s->points = cpu_int8_reads_points(s);
     const int64_t read = s->n * s->h * s->w * s->c, written = s->n * s->p * s->q * s->k;
     s->pixels_ahead = s->points && read > STREAMED_BYTES;
     s->ends_ahead = s->points && written > CORE_BYTES && written <= STREAMED_BYTES;
     s->taps = s->rows ? s->attr.conv2d.kernel[0] : s->taps;
-    s->row_bytes = s->rows ? bordered_row(s) : 0;
+    s->row_bytes = s->rows ? cpu_int8_bordered_row(s) : 0;
     s->quads = packing->quads;
     s->pack_groups = groups;
     s->pack_outputs = s->k / groups;
@@ -99,20 +110,7 @@ static void divide(struct cpu_int8_conv *s, const struct cpu_packing *packing, i
     s->thread_bytes = s->pointers + (size_t)(output_rows * s->taps * s->row_bytes);
 }
 
-/* A layout of this device for packed weights; NULL: it knows too many already. */
-static const struct cpu_packing *known_packing(struct cpu_device *cpu, struct cpu_packing packing)
-{
-    for (int i = 0; i < cpu->packing_count; i++)
-        if (cpu->packings[i].groups == packing.groups && cpu->packings[i].quads == packing.quads &&
-            cpu->packings[i].shared == packing.shared && cpu->packings[i].rows == packing.rows)
-            return &cpu->packings[i];
-    if (cpu->packing_count == CPU_MAX_PACKINGS)
-        return NULL;
-    cpu->packings[cpu->packing_count] = packing;
-    return &cpu->packings[cpu->packing_count++];
-}
-
-/* What the tiles cannot do: `why`. */
+/* What the vectors cannot do. */
 static const char *refusal(const struct cpu_device *cpu, const struct cvy_op_desc *desc)
 {
     const struct cvy_shape *w = &desc->in[1].shape;
@@ -149,20 +147,15 @@ cvy_status cpu_conv2d_int8_prepare(cvy_device *device, struct cvy_op_desc *desc,
     struct cpu_device *cpu = cpu_of(device);
     const char *why = refusal(cpu, desc);
     const struct cpu_packing *packing = NULL;
-    if (!why)
-        packing = known_packing(cpu, cpu_packing_for(&desc->in[1].shape, desc->attr.int8.conv2d.groups));
+    if (!why) {
+        const struct cpu_packing wanted = cpu_packing_for(&desc->in[1].shape, desc->attr.int8.conv2d.groups);
+        packing = cpu_packing_known(cpu, &wanted);
+    }
     if (!packing)
         return cvy_fail(CVY_UNAVAILABLE, "%s", why ? why : "more ways to pack weights than this device remembers");
-    cpu_plain(desc, 0, 0);
-    desc->in[0].layout = cpu_int8_layout(&desc->in[0].shape);
-    desc->in[1].layout =
-        (struct cvy_layout){.kind = CVY_LAYOUT_OPAQUE, .detail = packing, .detail_size = sizeof(*packing)};
-    if (desc->out[0].shape.rank == 4)
-        desc->out[0].layout.kind = CVY_LAYOUT_NHWC;
-    if (cvy_tensor_present(&desc->in[4]))
-        desc->in[4].layout = desc->out[0].layout;
+    cpu_int8_lay_out(desc, packing);
     struct cpu_int8_conv state;
-    describe(desc, &state);
+    cpu_int8_describe(desc, &state);
     divide(&state, packing, device->threads);
     state.panel_bytes = cpu_packing_panel_bytes(packing, &desc->in[1].shape);
     plan->scratch_bytes = state.thread_bytes * (size_t)device->threads;
@@ -213,14 +206,9 @@ cvy_status cpu_conv2d_int8_run(cvy_device *device, const struct cvy_kernel_plan 
 cvy_status cpu_conv2d_int8_plain_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     (void)device;
-    cpu_plain(desc, 0, 0);
-    desc->in[0].layout = cpu_int8_layout(&desc->in[0].shape);
-    if (desc->out[0].shape.rank == 4)
-        desc->out[0].layout.kind = CVY_LAYOUT_NHWC;
-    if (cvy_tensor_present(&desc->in[4]))
-        desc->in[4].layout = desc->out[0].layout;
+    cpu_int8_lay_out(desc, NULL);
     struct cpu_int8_conv state;
-    describe(desc, &state);
+    cpu_int8_describe(desc, &state);
     state.pack_groups = desc->attr.int8.conv2d.groups;
     state.group_inputs = desc->in[1].shape.dim[1];
     state.pack_outputs = state.k / state.pack_groups;

@@ -9,16 +9,38 @@ static int64_t runs_of(const struct cpu_packing *packing, const struct cvy_shape
     return packing->rows ? cpu_int8_extent(w, 2) : cpu_int8_extent(w, 2) * cpu_int8_extent(w, 3);
 }
 
+bool cpu_int8_narrow_groups(const struct cvy_shape *w, int32_t groups)
+{
+    const int64_t inputs = w->dim[1], outputs = w->dim[0] / groups;
+    return groups > 1 && inputs == outputs && (inputs == 4 || inputs == 8 || inputs == 16 || inputs == 32) &&
+           w->dim[0] % CPU_INT8_VECTOR == 0;
+}
+
 /* Shared panels read whole vectors of a pixel's channels. */
 struct cpu_packing cpu_packing_for(const struct cvy_shape *w, int32_t groups)
 {
-    const int64_t inputs = w->dim[1], outputs = w->dim[0] / groups;
+    const int64_t inputs = w->dim[1];
     const bool rows = groups == 1 && inputs % 4 != 0 && w->rank == 4;
-    const bool narrow = inputs == 4 || inputs == 8 || inputs == 16 || inputs == 32;
     return (struct cpu_packing){.groups = groups,
                                 .quads = (int32_t)(((rows ? inputs * w->dim[3] : inputs) + 3) / 4),
-                                .shared = groups > 1 && inputs == outputs && narrow && w->dim[0] % CPU_INT8_VECTOR == 0,
+                                .shared = cpu_int8_narrow_groups(w, groups),
                                 .rows = rows};
+}
+
+const struct cpu_packing *cpu_packing_known(struct cpu_device *cpu, const struct cpu_packing *packing)
+{
+    for (int i = 0; i < cpu->packing_count; i++) {
+        const struct cpu_packing *known = &cpu->packings[i];
+        if (known->groups == packing->groups && known->quads == packing->quads && known->shared == packing->shared &&
+            known->rows == packing->rows && known->step_bytes == packing->step_bytes &&
+            known->run_steps == packing->run_steps && known->run_taps == packing->run_taps &&
+            known->run_channels == packing->run_channels)
+            return known;
+    }
+    if (cpu->packing_count == CPU_MAX_PACKINGS)
+        return NULL;
+    cpu->packings[cpu->packing_count] = *packing;
+    return &cpu->packings[cpu->packing_count++];
 }
 
 static int64_t pack_groups(const struct cpu_packing *packing)
@@ -26,10 +48,20 @@ static int64_t pack_groups(const struct cpu_packing *packing)
     return packing->shared ? 1 : packing->groups;
 }
 
-/* Bytes of the panels of a group, whose last one is as wide as it must be. */
+/* Products of tiles that make a sum. */
+static int64_t tile_steps(const struct cpu_packing *packing, const struct cvy_shape *w)
+{
+    return cpu_int8_extent(w, 2) * cpu_int8_extent(w, 3) / packing->run_taps * packing->run_steps;
+}
+
+/* Bytes of the panels of a group, whose last one is as wide as it must be, or of its pairs of tiles. */
 static size_t group_bytes(const struct cpu_packing *packing, const struct cvy_shape *w)
 {
     const int64_t outputs = w->dim[0] / pack_groups(packing);
+    if (packing->step_bytes) {
+        const int64_t pair = 2 * CPU_INT8_VECTOR;
+        return (size_t)((outputs + pair - 1) / pair * tile_steps(packing, w) * packing->step_bytes * pair);
+    }
     const int64_t vectors = (outputs + CPU_INT8_VECTOR - 1) / CPU_INT8_VECTOR;
     return (size_t)(vectors * runs_of(packing, w) * packing->quads * CPU_INT8_VECTOR * 4);
 }
@@ -44,9 +76,26 @@ size_t cpu_packing_bytes(const struct cpu_packing *packing, const struct cvy_sha
     return cpu_packing_panel_bytes(packing, w) + (size_t)w->dim[0] * sizeof(int32_t);
 }
 
+/* The same in tiles. */
+static size_t tile_offset_of(const struct cpu_packing *packing, const struct cvy_shape *w, int64_t k, int64_t tap,
+                             int64_t c)
+{
+    const int64_t outputs = w->dim[0] / pack_groups(packing), group = k / outputs, j = k % outputs;
+    const int64_t channel = (packing->shared ? k / (w->dim[0] / packing->groups) * w->dim[1] + c : c);
+    const int64_t in_run = tap % packing->run_taps * packing->run_channels + channel % packing->run_channels;
+    const int64_t run = tap / packing->run_taps, bytes = packing->step_bytes;
+    const int64_t step = run * packing->run_steps + in_run / bytes, byte = in_run % bytes;
+    const int64_t pair = j / (2 * CPU_INT8_VECTOR), tile = j / CPU_INT8_VECTOR % 2;
+    return (size_t)group * group_bytes(packing, w) +
+           (size_t)(((pair * tile_steps(packing, w) + step) * 2 + tile) * bytes * CPU_INT8_VECTOR) +
+           (size_t)((byte / 4 * CPU_INT8_VECTOR + j % CPU_INT8_VECTOR) * 4 + byte % 4);
+}
+
 /* Where the weight of output channel k for one tap and input channel lies. */
 static size_t offset_of(const struct cpu_packing *packing, const struct cvy_shape *w, int64_t k, int64_t tap, int64_t c)
 {
+    if (packing->step_bytes)
+        return tile_offset_of(packing, w, k, tap, c);
     const int64_t width = cpu_int8_extent(w, 3), run = packing->rows ? tap / width : tap;
     const int64_t byte = packing->rows ? tap % width * w->dim[1] + c : c;
     const int64_t outputs = w->dim[0] / pack_groups(packing), group = k / outputs, j = k % outputs;

@@ -6,9 +6,9 @@
  * tiles_begin(): all tiles have 16 rows of 64 bytes. tiles_begin_as(shapes): each as given. tiles_end() before the
  * thread does anything else: what follows need not save them.
  * tile_load(t, from, stride), tile_store(t, to, stride): the tile's rows, `stride` bytes apart.
- * tile_dot_int8(c, a, b): the same of four bytes instead of two bf16, a's without a sign; c of 32-bit integers. Only
- * here to be timed: the model has none. tile_dot_bf16(c, a, b): c[m][n] += sum over k of a[m][2k] * b[k][2n] + a[m][2k
- * + 1] * b[k][2n + 1]; c of floats. */
+ * tile_zero(t): all of it. tile_dot_bf16(c, a, b): c[m][n] += sum over k of a[m][2k] * b[k][2n] + a[m][2k + 1] *
+ * b[k][2n + 1]; c of floats. tile_dot_int8(c, a, b): the same of four bytes instead of two bf16, a's without a sign;
+ * c of 32-bit integers (TDPBUSD). */
 #ifndef CVY_BACKEND_CPU_TILES_H
 #define CVY_BACKEND_CPU_TILES_H
 
@@ -47,6 +47,11 @@ static inline void tile_store(int t, void *to, size_t stride)
         memcpy((char *)to + (size_t)row * stride, tile_memory[t][row], tile_model.row_bytes[t]);
 }
 
+static inline void tile_zero(int t)
+{
+    memset(tile_memory[t], 0, sizeof tile_memory[t]);
+}
+
 static inline float tile_float(uint32_t bits)
 {
     float value;
@@ -72,6 +77,22 @@ static inline void tile_dot_bf16(int c, int a, int b)
         for (int n = 0; n < 16; n++) {
             const float sum = tile_float(tile_memory[c][m][n]) + (even[n] + odd[n]);
             memcpy(&tile_memory[c][m][n], &sum, sizeof sum);
+        }
+    }
+}
+
+/* Four products and the sum have no more than 32 bits, wrapped around. */
+static inline void tile_dot_int8(int c, int a, int b)
+{
+    for (int m = 0; m < tile_model.rows[c]; m++) {
+        for (int k = 0; k < tile_model.row_bytes[a] / 4; k++) {
+            for (int n = 0; n < 16; n++) {
+                const uint32_t left = tile_memory[a][m][k], right = tile_memory[b][k][n];
+                int32_t sum = 0;
+                for (int i = 0; i < 32; i += 8)
+                    sum += (int32_t)(left >> i & 255) * (int8_t)(right >> i & 255);
+                tile_memory[c][m][n] += (uint32_t)sum;
+            }
         }
     }
 }
@@ -102,6 +123,7 @@ static inline void tiles_end(void)
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((size_t)(stride)) : "memory")
 #define tile_store(t, to, stride)                                                                                      \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(to), "r"((size_t)(stride)) : "memory")
+#define tile_zero(t)           __asm__ volatile("tilezero %%tmm" #t : : :)
 #define tile_dot_bf16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : :)
 #define tile_dot_int8(c, a, b) __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : :)
 

@@ -133,7 +133,7 @@ static void check_conv(const struct conv_case *c)
 }
 
 /* Widths that fill panels and vectors and that do not, groups that share a panel, three channels, what only the plain
- * loops take; tails of pixels; every form of the end. */
+ * loops take; tails of pixels; every form of the end; borders that are wider or narrower than the windows. */
 static void convolutions(void **state)
 {
     static const struct conv_case cases[] = {
@@ -164,6 +164,18 @@ static void convolutions(void **state)
         {1, 64, 5, 5, 64, 3, 1, 1, 1, 1, 0, .bias = true, .tiny = true},
         {1, 64, 5, 5, 64, 1, 1, 0, 1, 1, 0, .bias = true, .residual = true, .tiny = true},
         {1, 64, 5, 5, 64, 1, 1, 0, 1, 1, 0, .tiny = true, .activation = CVY_ACTIVATION_RELU},
+        {2, 64, 9, 13, 64, 3, 1, 1, 1, 1, 128, .bias = true, .residual = true, .activation = CVY_ACTIVATION_RELU},
+        {1, 96, 33, 30, 144, 3, 2, 1, 1, 1, 5, .bias = true},
+        {2, 256, 13, 12, 122, 2, 1, 2, 1, 1, 9, .bias = true},
+        {1, 20, 9, 12, 24, 5, 3, 3, 2, 1, 0, .residual = true},
+        {3, 64, 12, 11, 96, 1, 3, 0, 1, 1, 7, .bias = true, .activation = CVY_ACTIVATION_RELU},
+        {1, 64, 5, 6, 32, 1, 2, 1, 1, 1, 7, .bias = true},
+        {1, 160, 10, 14, 160, 1, 1, 0, 1, 5, 0, .bias = true, .residual = true},
+        {2, 128, 12, 9, 128, 1, 2, 0, 1, 32, 3, .bias = true},
+        {2, 80, 11, 3, 80, 3, 3, 1, 1, 5, 38, .floats = true, .bias = true},
+        {1, 64, 13, 11, 64, 3, 1, 2, 2, 8, 38, .bias = true, .activation = CVY_ACTIVATION_RELU},
+        {1, 192, 8, 9, 96, 3, 1, 1, 1, 3, 0, .bias = true},
+        {70, 64, 1, 1, 80, 1, 1, 0, 1, 1, 0, .floats = true, .bias = true, .matrix = true},
         {5, 256, 1, 1, 100, 1, 1, 0, 1, 1, 0, .floats = true, .bias = true, .matrix = true},
         {1, 2048, 1, 1, 70, 1, 1, 0, 1, 1, 128, .floats = true, .matrix = true},
     };
