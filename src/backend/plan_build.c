@@ -260,7 +260,7 @@ static cvy_status add_node(struct builder *b, int32_t node_index)
     describe_node(b, node, &desc);
     status = cvy_selection_select(&b->selection, &desc, &kernel);
     if (status != CVY_OK)
-        return cvy_fail_context(status, "%s %s", node->scope, cvy_ops[node->op].name);
+        return cvy_fail_context(status, "%s%s%s", node->scope, node->scope[0] ? " " : "", cvy_ops[node->op].name);
     add_note(node, &kernel);
     for (int i = 0; i < node->inputs && status == CVY_OK; i++) {
         in[i] = -1;

@@ -18,7 +18,7 @@ static cvy_status run_step(struct cvy_plan *plan, struct cvy_plan_step *step)
     }
     status = kernel->kernel->run(plan->device, kernel, step->in_ptr, step->out_ptr, step->scratch_ptr);
     if (status != CVY_OK)
-        return cvy_fail_context(status, "%s %s", step->scope, kernel->kernel->name);
+        return cvy_fail_context(status, "%s%s%s", step->scope, step->scope[0] ? " " : "", kernel->kernel->name);
     if (plan->profile) {
         CVY_TRY(plan->device->backend->synchronize(plan->device));
         step->seconds += cvy_clock() - start;

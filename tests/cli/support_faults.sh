@@ -70,6 +70,7 @@ check_fault() {
         ;;
     *) fail "$what: ended with $rc"; show ;;
     esac
+    [[ $(<err) != *':  '* ]] || { fail "$what: a name is missing in the sentence"; show; }
     [[ $(<err) != *"without a word"* ]] || { fail "$what: a rank ended and did not say why"; show; }
     case $2 in
     short | interrupt) [ $rc = 0 ] || { fail "$what must change nothing, and it ended with $rc"; show; } ;;
