@@ -2,7 +2,7 @@
 # find their libraries in ../lib, libraries theirs beside themselves (scripts/bundle gives that to those it copies).
 # Unit tests that run on a GPU: test_kernels, and test_gpu_*, which take the device as their argument.
 set(BUNDLE_TESTS)
-file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/unit/backend/test_gpu_*.c")
+file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/unit/*/test_gpu_*.c")
 foreach(source ${CMAKE_SOURCE_DIR}/tests/unit/backend/test_kernels.c ${sources})
   get_filename_component(name ${source} NAME_WE)
   if(TARGET ${name})

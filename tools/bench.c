@@ -112,7 +112,7 @@ static cvy_status bench_network(bool training, int argc, char **argv)
     struct cvy_bench_options bench = CVY_BENCH_DEFAULTS;
     struct int_list sizes = {{32}, 1};
     struct arguments arguments;
-    int format = FORMAT_TEXT;
+    int format = FORMAT_TEXT, decode = 0;
     const struct option options[] = {
         OPT_TEXT("arch", 'a', &bench.arch, "NAME", "architecture (default: resnet50)"),
         OPT_BATCH_LIST("batch-size", 'b', &sizes, "N,...",
@@ -133,6 +133,7 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         OPT_TEXT("data", 0, &bench.data, "DIR",
                  "images of a folder, of TFRecords or of a list (default: random ones in memory)"),
         OPT_INT("workers", 'j', &bench.workers, "N", "threads that read --data (default: one per core)", 1, 1024),
+        OPT_CHOICE("decode", 0, &decode, "exact|gpu", "who decodes JPEGs of --data (default: exact, the processor)"),
         OPT_INT("warmup", 0, &bench.warmup, "N", "iterations before the clock starts", 1, 1000000),
         OPT_INT("iterations", 0, &bench.iterations, "N", "iterations that are measured", 1, 100000000),
         OPT_CHOICE("format", 'f', &format, "text|json", "how to print (default: text)"),
@@ -154,6 +155,10 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         return status;
     if (!bench.arch && !bench.weights)
         bench.arch = "resnet50";
+    bench.gpu_decodes = decode == 1;
+    if (bench.gpu_decodes && (!bench.data || bench.weights))
+        return terminal_fail(CVY_USAGE, "option --decode gpu is for --data DIR%s",
+                             bench.weights ? ", not for --weights" : "");
     return measure(&bench, &sizes, training, format);
 }
 

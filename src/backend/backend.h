@@ -143,9 +143,9 @@ struct cvy_backend {
     cvy_status (*download)(cvy_device *device, void *host, const void *from, size_t bytes); /* after all queued work */
     cvy_status (*synchronize)(cvy_device *device);
     /* `count` asynchronous uploads of one batch, overlapping the device's work: each `to` is one half of a double
-     * buffer, last used by work that was queued before the previous call. `host` may change after return. Work queued
-     * later waits for them. NULL where upload() does as well. */
-    cvy_status (*upload_async)(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes,
+     * buffer, last used by work that was queued before the previous call. `from`, the host's memory or the device's
+     * own, may change after return. Work queued later waits for them. NULL where upload() does as well. */
+    cvy_status (*upload_async)(cvy_device *device, void *const *to, const void *const *from, const size_t *bytes,
                                int count);
     /* Asynchronous download of a few numbers, after the work queued so far and overlapping what is queued later: up to
      * CVY_ASYNC_DOWNLOAD_BYTES in `count` pieces. `place` is 0 or 1, one of the device's two staging buffers: its

@@ -171,6 +171,7 @@ static cvy_status compare(const struct cvy_loader_options *how, struct cvy_loade
     if (!images)
         return cvy_fail_memory(bytes, "a batch of images");
     on_host.device = NULL;
+    on_host.device_decodes = false;
     CVY_GOTO(cvy_loader_open(&on_host, &host));
     CVY_GOTO(cvy_loader_start(host, 0, 0));
     CVY_GOTO(cvy_loader_start(loader, 0, 0));
@@ -179,7 +180,7 @@ static cvy_status compare(const struct cvy_loader_options *how, struct cvy_loade
         CVY_GOTO(cvy_loader_next(loader, &b));
         if (!a || !b)
             break;
-        CVY_GOTO(how->device->backend->download(how->device, images, b->device_images, bytes));
+        CVY_GOTO(how->device->backend->download(how->device, images, b->images, bytes));
         compare_bytes(a->images, images, image * (size_t)a->count, &sum, &beyond, result);
         result->compared += a->count;
     }
@@ -239,6 +240,7 @@ cvy_status cvy_bench_data(const struct cvy_bench_data_options *options, struct c
     if (!on_processor(options->device))
         CVY_GOTO(cvy_device_open(options->device, workers, &device));
     how.device = device;
+    how.device_decodes = device != NULL;
     CVY_GOTO(cvy_loader_open(&how, &loader));
     CVY_GOTO(measure(loader, &how, options->seconds > 0 ? options->seconds : 5, result));
     if (options->compare)

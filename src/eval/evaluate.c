@@ -151,20 +151,29 @@ cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *ima
     return cvy_plan_read_floats(&evaluator->plan, "probabilities", evaluator->probabilities, count);
 }
 
-/* An image as people look at it: bytes. NULL where memory for it runs out. */
-static const uint8_t *image_to_show(struct cvy_evaluator *evaluator, const struct cvy_batch *batch, int32_t index)
+/* An image as people look at it: bytes. */
+static cvy_status image_to_show(struct cvy_evaluator *evaluator, const struct cvy_batch *batch, int32_t index,
+                                const uint8_t **shown)
 {
     const struct cvy_model_options *model = &evaluator->network->model;
-    const size_t bytes = cvy_model_image_bytes(model, CVY_MODEL_INFER), count = bytes / sizeof(float);
+    cvy_device *device = evaluator->network->device;
+    const size_t bytes = cvy_model_image_bytes(model, CVY_MODEL_INFER);
+    const size_t count = model->float_images ? bytes / sizeof(float) : bytes;
     const uint8_t *image = batch->images + (size_t)index * bytes;
 
-    if (!model->float_images)
-        return image;
+    *shown = image;
+    if (!model->float_images && !batch->on_device)
+        return CVY_OK;
     if (!evaluator->shown)
         evaluator->shown = cvy_calloc(count, 1);
-    for (size_t i = 0; evaluator->shown && i < count; i++)
+    *shown = evaluator->shown;
+    if (!evaluator->shown)
+        return cvy_fail_memory(count, "an image of the report");
+    if (batch->on_device) /* where there are only bytes */
+        return device->backend->download(device, evaluator->shown, image, count);
+    for (size_t i = 0; i < count; i++)
         evaluator->shown[i] = (uint8_t)(((const float *)(const void *)image)[i] + 0.5F);
-    return evaluator->shown;
+    return CVY_OK;
 }
 
 /* Hand one answer to the collector. */
@@ -187,8 +196,9 @@ static cvy_status collect(struct cvy_evaluator *evaluator, struct cvy_pass *pass
 
     if (!pass->collector)
         return CVY_OK;
-    image.image = image_to_show(evaluator, batch, index);
-    return image.image ? cvy_collector_add(pass->collector, &image) : cvy_fail_memory(0, "an image of the report");
+    if (cvy_collector_keeps(pass->collector, &image))
+        CVY_TRY(image_to_show(evaluator, batch, index, &image.image));
+    return cvy_collector_add(pass->collector, &image);
 }
 
 /* One image of a detector's: counted, and handed to COCO's evaluation. */

@@ -106,6 +106,8 @@ static cvy_status open_images(struct bench *bench, const struct cvy_bench_option
         .drop_last = true,
         .replace_bad = true,
         .world = 1,
+        .device = bench->device,
+        .device_decodes = options->gpu_decodes,
     };
     return CVY_OK;
 }

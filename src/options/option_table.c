@@ -9,7 +9,7 @@ static const char *const loss_scale_rules[] = {"auto", "torch",      "torch-fixe
 static const char *const precisions[] = {"auto", "fp32", "tf32", "fp16", "bf16", "fp64", NULL};
 static const char *const data_backends[] = {"pytorch",         "tensorflow", "dali-cpu", "dali-gpu",
                                             "tensorflow-dali", "synthetic",  NULL};
-static const char *const decoders[] = {"exact", "fast", NULL};
+static const char *const decoders[] = {"exact", "fast", "gpu", NULL};
 static const char *const model_configs[] = {"classic",  "fanin",     "grp-fanin", "grp-fanout",
                                             "tf-fanin", "tf-fanout", NULL};
 static const char *const paddings[] = {"torch", "same", NULL};
@@ -183,7 +183,8 @@ static const struct cvy_option_row rows[] = {
     FLAG("rounded-scale", rounded_scale, CVY_OPTION_RESULT,
          "with DALI's transforms: evaluation stretches the longer side to whole pixels (subpixel_scale=False)"),
     TEXT("decode", NULL, 0, "NAME", decode, decoders, CVY_OPTION_RESULT,
-         "exact, or fast: training crops from large JPEGs at a lower resolution, by less than a grey level"),
+         "exact, fast (training crops from large JPEGs at a lower resolution, by less than a grey level), or gpu: "
+         "JPEGs by nvJPEG on the run's GPU"),
     TEXT("sampler", NULL, 0, "NAME", sampler, samplers, CVY_OPTION_RESULT,
          "uniform (each image once an epoch), balanced (each class equally often), pytorch (once, in its order)"),
     TEXT("augmentation", NULL, 0, "NAME", augmentation, augmentations, CVY_OPTION_RESULT,

@@ -88,62 +88,95 @@ cvy_status gpu_identity(int index, uint64_t *identity)
 
 /* ---- memory ---- */
 
-cvy_status gpu_allocate(void *stream, size_t bytes, void **memory)
+/* What is allocated, as a list. */
+static struct block {
+    char *begin;
+    size_t bytes;
+    bool pinned;
+    struct block *next;
+} * blocks;
+
+static cvy_status allocate(size_t bytes, bool pinned, void **memory)
 {
-    *memory = NULL;
-    CVY_TRY(emulated_refuse_in_capture(stream, "allocating"));
+    EMULATED_ALONE();
+    struct block *made = malloc(sizeof *made);
+
     *memory = aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
-    if (!*memory)
+    if (!*memory || !made) {
+        free(made);
+        free(*memory);
+        *memory = NULL;
         return cvy_fail_memory(bytes, "tensors on the emulated GPU");
+    }
     memset(*memory, 0, bytes);
+    *made = (struct block){*memory, bytes, pinned, blocks};
+    blocks = made;
     return CVY_OK;
 }
 
-void gpu_release(void *memory)
+static void release(void *memory)
 {
-    if (memory)
-        emulated_drain(); /* as freeing on a GPU does */
+    EMULATED_ALONE();
+
+    if (!memory)
+        return;
+    emulated_drain(); /* as freeing on a GPU does */
+    for (struct block **at = &blocks; *at; at = &(*at)->next) {
+        struct block *found = *at;
+        if (found->begin != memory)
+            continue;
+        *at = found->next;
+        free(found);
+        break;
+    }
     free(memory);
 }
 
-static struct {
-    const char *begin;
-    size_t bytes;
-} pinned[64];
-
-cvy_status gpu_allocate_pinned(size_t bytes, void **memory)
+static const struct block *block_of(const void *memory, size_t bytes)
 {
-    EMULATED_ALONE();
-    CVY_TRY(gpu_allocate(NULL, bytes, memory));
-    for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++) {
-        if (!pinned[i].begin) {
-            pinned[i].begin = *memory;
-            pinned[i].bytes = bytes;
-            return CVY_OK;
-        }
+    for (const struct block *block = blocks; block; block = block->next) {
+        if ((const char *)memory >= block->begin && (const char *)memory + bytes <= block->begin + block->bytes)
+            return block;
     }
-    abort();
+    return NULL;
 }
 
-void gpu_release_pinned(void *memory)
+enum gpu_memory gpu_memory_of(const void *memory)
 {
     EMULATED_ALONE();
-    for (size_t i = 0; memory && i < sizeof pinned / sizeof *pinned; i++) {
-        if (pinned[i].begin == memory)
-            pinned[i].begin = NULL;
-    }
-    gpu_release(memory);
+    const struct block *block = block_of(memory, 1);
+
+    return !block ? GPU_MEMORY_HOST : block->pinned ? GPU_MEMORY_PINNED : GPU_MEMORY_DEVICE;
 }
 
 static bool is_pinned(const void *memory, size_t bytes)
 {
     EMULATED_ALONE();
-    for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++) {
-        if (pinned[i].begin && (const char *)memory >= pinned[i].begin &&
-            (const char *)memory + bytes <= pinned[i].begin + pinned[i].bytes)
-            return true;
-    }
-    return false;
+    const struct block *block = block_of(memory, bytes);
+
+    return block && block->pinned;
+}
+
+cvy_status gpu_allocate(void *stream, size_t bytes, void **memory)
+{
+    *memory = NULL;
+    CVY_TRY(emulated_refuse_in_capture(stream, "allocating"));
+    return allocate(bytes, false, memory);
+}
+
+void gpu_release(void *memory)
+{
+    release(memory);
+}
+
+cvy_status gpu_allocate_pinned(size_t bytes, void **memory)
+{
+    return allocate(bytes, true, memory);
+}
+
+void gpu_release_pinned(void *memory)
+{
+    release(memory);
 }
 
 struct copy {

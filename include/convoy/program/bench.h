@@ -21,6 +21,7 @@ struct cvy_bench_options {
     const char *weights;                  /* of cvy_bench_weights, which takes `arch` from it where that is NULL */
     const char *data;                     /* images of this folder or list; NULL: random ones in memory */
     int workers;                          /* threads that read them; 0: one per core */
+    bool gpu_decodes;                     /* --decode gpu: JPEGs of `data` are decoded by the GPU */
     const char *deterministic;            /* of a GPU: "yes", "sums" or "no", as train's option; NULL: "yes" */
 };
 #ifdef __cplusplus

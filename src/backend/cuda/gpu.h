@@ -179,7 +179,7 @@ cvy_status gpu_move_run_many(cvy_device *device, const struct cvy_kernel_call *c
 void gpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan);
 void gpu_linear_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
-cvy_status gpu_upload_async(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes,
+cvy_status gpu_upload_async(cvy_device *device, void *const *to, const void *const *from, const size_t *bytes,
                             int count);
 void gpu_uploads_close(struct gpu_uploads *uploads);
 

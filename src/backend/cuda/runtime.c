@@ -271,6 +271,19 @@ void gpu_release_pinned(void *memory)
         forget_failure(cudaFreeHost(memory));
 }
 
+enum gpu_memory gpu_memory_of(const void *memory)
+{
+    struct cudaPointerAttributes attributes;
+
+    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return GPU_MEMORY_HOST;
+    }
+    return attributes.type == cudaMemoryTypeDevice ? GPU_MEMORY_DEVICE
+           : attributes.type == cudaMemoryTypeHost ? GPU_MEMORY_PINNED
+                                                   : GPU_MEMORY_HOST;
+}
+
 cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes)
 {
     return check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream), "the copy to the GPU failed");

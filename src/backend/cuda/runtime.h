@@ -46,6 +46,9 @@ void gpu_release(void *memory); /* waits for all work; accepts NULL */
 /* Pinned host memory, for asynchronous copies. */
 CVY_CHECKED cvy_status gpu_allocate_pinned(size_t bytes, void **memory);
 void gpu_release_pinned(void *memory);
+/* Where memory lies that a copy begins at. */
+enum gpu_memory { GPU_MEMORY_HOST, GPU_MEMORY_PINNED, GPU_MEMORY_DEVICE };
+enum gpu_memory gpu_memory_of(const void *memory);
 /* Queued; the memory at `host` must stay valid until the stream has reached the copy. */
 CVY_CHECKED cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes);
 /* Waits for the stream. */

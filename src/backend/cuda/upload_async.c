@@ -52,33 +52,49 @@ static cvy_status take_pinned(struct gpu_device *gpu, int turn, size_t bytes)
     return CVY_OK;
 }
 
-cvy_status gpu_upload_async(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes,
+/* Pageable memory goes by way of pinned memory; what is pinned or the GPU's own is copied from where it is. */
+static cvy_status copy_in(struct gpu_uploads *uploads, void *to, const void *from, enum gpu_memory place, size_t bytes,
+                          size_t *used)
+{
+    char *pinned = (char *)uploads->pinned[uploads->turn] + *used;
+
+    if (place == GPU_MEMORY_DEVICE)
+        return gpu_copy(uploads->stream, to, from, bytes);
+    if (place == GPU_MEMORY_PINNED)
+        return gpu_upload(uploads->stream, to, from, bytes);
+    memcpy(pinned, from, bytes);
+    *used += align_up(bytes);
+    return gpu_upload(uploads->stream, to, pinned, bytes);
+}
+
+cvy_status gpu_upload_async(cvy_device *device, void *const *to, const void *const *from, const size_t *bytes,
                             int count)
 {
     struct gpu_device *gpu = gpu_of(device);
     struct gpu_uploads *uploads = &gpu->uploads;
     const int turn = uploads->turn;
     size_t sum = 0, used = 0;
+    bool direct = false;
 
     CVY_TRY(gpu_enter_of(gpu));
     if (!uploads->stream)
         CVY_TRY(open_uploads(uploads));
     for (int i = 0; i < count; i++)
-        sum += align_up(bytes[i]);
+        sum += gpu_memory_of(from[i]) == GPU_MEMORY_HOST ? align_up(bytes[i]) : 0;
     CVY_TRY(take_pinned(gpu, turn, sum));
     CVY_TRY(gpu_event_record(uploads->queued[turn], gpu->stream));
     if (uploads->calls > 0)
         CVY_TRY(gpu_stream_wait_event(uploads->stream, uploads->queued[!turn]));
     for (int i = 0; i < count; i++) {
-        char *pinned = (char *)uploads->pinned[turn] + used;
-        memcpy(pinned, host[i], bytes[i]);
-        CVY_TRY(gpu_upload(uploads->stream, to[i], pinned, bytes[i]));
-        used += align_up(bytes[i]);
+        const enum gpu_memory place = gpu_memory_of(from[i]);
+        CVY_TRY(copy_in(uploads, to[i], from[i], place, bytes[i], &used));
+        direct |= place != GPU_MEMORY_HOST;
     }
     CVY_TRY(gpu_event_record(uploads->copied[turn], uploads->stream));
     CVY_TRY(gpu_stream_wait_event(gpu->stream, uploads->copied[turn]));
     uploads->turn = !turn;
     if (uploads->calls < 2)
         uploads->calls++;
-    return CVY_OK;
+    /* The caller may change its memory after return. What the copies wait for is the step before the one that runs. */
+    return direct ? gpu_wait(gpu, uploads->copied[turn]) : CVY_OK;
 }

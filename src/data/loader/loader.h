@@ -25,17 +25,18 @@ struct cvy_loader_options {
     bool replace_bad; /* training: the next readable sample in data-set order fills the slot; else it is marked bad */
     struct cvy_sample_cache *cache; /* of the images of the set; NULL: each is read each time. Borrowed */
     int32_t rank, world;            /* this rank takes perm[rank::world]; 0, 1 for one process */
-    /* Decodes what it can (backend/image_decoder.h); NULL: the host decodes. Borrowed. CVY_UNAVAILABLE where it cannot,
+    cvy_device *device; /* that batches are for: it copies from their memory as it is; NULL: any. Borrowed */
+    /* It decodes what it can (backend/image_decoder.h), and batches lie in its memory. CVY_UNAVAILABLE where it cannot,
      * CVY_USAGE where the transform is the host's. */
-    cvy_device *device;
+    bool device_decodes;
     int32_t lanes;     /* batches that it decodes side by side; 0: 2 */
     double host_share; /* of each batch that the host decodes nevertheless, the last ones */
 };
 
 struct cvy_batch {
-    const uint8_t *images;        /* (batch_size, size, size, 3), 64-byte aligned; of floats with TensorFlow's rules */
-    const uint8_t *device_images; /* the same in memory of the loader's device; then `images` is NULL */
-    const int32_t *labels;        /* (batch_size); -1 in slots that are bad or past the end */
+    const uint8_t *images; /* (batch_size, size, size, 3), 64-byte aligned; of floats with TensorFlow's rules */
+    bool on_device;        /* the images lie in memory of the loader's device */
+    const int32_t *labels; /* (batch_size); -1 in slots that are bad or past the end */
     /* Detection sets only, else NULL: the objects on each image, CVY_MAX_BOXES at most, the rest zero. */
     const float *boxes;        /* (batch_size, CVY_MAX_BOXES, 4) ymin, xmin, ymax, xmax as shares of the image */
     const int32_t *box_labels; /* (batch_size, CVY_MAX_BOXES) slots, 1..class_count; 0: no object */

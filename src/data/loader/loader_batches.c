@@ -48,10 +48,7 @@ static cvy_status init_slot(struct cvy_loader *loader, struct loader_slot *slot)
     size_t bytes;
     if (!cvy_size_mul(count, loader->image_bytes, &bytes))
         return cvy_fail(CVY_USAGE, "a batch of %zu images of %zu bytes is not possible", count, loader->image_bytes);
-    if (loader->device)
-        CVY_TRY(cvy_loader_init_device_slot(loader, slot, bytes));
-    else
-        slot->images = cvy_calloc_aligned(bytes);
+    CVY_TRY(cvy_loader_init_images(loader, slot, bytes));
     slot->labels = cvy_calloc(count, sizeof *slot->labels);
     slot->samples = cvy_calloc(count, sizeof *slot->samples);
     slot->status = cvy_calloc(count, sizeof *slot->status);
@@ -64,8 +61,8 @@ static cvy_status init_slot(struct cvy_loader *loader, struct loader_slot *slot)
     }
     if (!slot->images || !slot->labels || !slot->samples || !slot->status || !slot->errors)
         return cvy_fail_memory(bytes, "a batch of images");
-    slot->batch = (struct cvy_batch){.images = loader->device ? NULL : slot->images,
-                                     .device_images = slot->device_images,
+    slot->batch = (struct cvy_batch){.images = loader->device ? slot->device_images : slot->images,
+                                     .on_device = loader->device != NULL,
                                      .labels = slot->labels,
                                      .boxes = slot->boxes ? slot->boxes[0] : NULL,
                                      .box_labels = slot->box_labels,
@@ -79,10 +76,7 @@ static void release_slot(struct cvy_loader *loader, struct loader_slot *slot)
 {
     for (int32_t i = 0; slot->errors && i < loader->options.batch_size; i++)
         cvy_free(slot->errors[i]);
-    if (loader->device)
-        cvy_loader_release_device_slot(loader, slot);
-    else
-        cvy_free_aligned(slot->images);
+    cvy_loader_release_images(loader, slot);
     cvy_free(slot->labels);
     cvy_free(slot->boxes);
     cvy_free(slot->box_labels);

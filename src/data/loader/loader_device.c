@@ -157,14 +157,15 @@ cvy_status cvy_loader_open_device(struct cvy_loader *loader)
     const struct cvy_loader_options *options = &loader->options;
     const char *unsuited;
 
-    if (!options->device)
+    if (!options->device_decodes)
         return CVY_OK;
     unsuited =
         options->autoaugment ? "images are augmented by the processor" : cvy_transform_unsuited(&options->transform);
     if (unsuited)
         return cvy_fail(CVY_USAGE, "the device cannot decode for this run: %s", unsuited);
-    if (!options->device->backend->decoding)
-        return cvy_fail(CVY_UNAVAILABLE, "device %s decodes no images", options->device->backend->name);
+    if (!options->device || !options->device->backend->decoding)
+        return cvy_fail(CVY_UNAVAILABLE, "device %s decodes no images",
+                        options->device ? options->device->backend->name : "cpu");
     loader->decoding = options->device->backend->decoding;
     loader->lane_count = options->lanes > 0 ? options->lanes : LANES;
     loader->device_places = options->batch_size - (int32_t)(options->host_share * options->batch_size + 0.5);
@@ -204,14 +205,27 @@ void cvy_loader_close_device(struct cvy_loader *loader)
         loader->decoding->close(loader->device);
 }
 
-cvy_status cvy_loader_init_device_slot(struct cvy_loader *loader, struct loader_slot *slot, size_t bytes)
+static bool has_pinned(const struct cvy_loader *loader)
+{
+    const cvy_device *device = loader->options.device;
+
+    return device && device->backend->allocate_host;
+}
+
+cvy_status cvy_loader_init_images(struct cvy_loader *loader, struct loader_slot *slot, size_t bytes)
 {
     cvy_device *device = loader->options.device;
     const size_t count = (size_t)loader->options.batch_size;
     void *memory;
 
-    CVY_TRY(device->backend->allocate_host(device, bytes, &memory));
-    slot->images = memory;
+    if (has_pinned(loader)) {
+        CVY_TRY(device->backend->allocate_host(device, bytes, &memory));
+        slot->images = memory;
+    } else {
+        slot->images = cvy_calloc_aligned(bytes);
+    }
+    if (!loader->device)
+        return CVY_OK; /* the caller asks whether there are images */
     CVY_TRY(device->backend->allocate(device, bytes, &memory));
     slot->device_images = memory;
     slot->jobs = cvy_calloc(count, sizeof *slot->jobs);
@@ -222,13 +236,17 @@ cvy_status cvy_loader_init_device_slot(struct cvy_loader *loader, struct loader_
     return CVY_OK;
 }
 
-void cvy_loader_release_device_slot(struct cvy_loader *loader, struct loader_slot *slot)
+void cvy_loader_release_images(struct cvy_loader *loader, struct loader_slot *slot)
 {
     cvy_device *device = loader->options.device;
 
     cvy_loader_drop_encoded(slot, loader->options.batch_size);
-    device->backend->release_host(device, slot->images);
-    device->backend->release(device, slot->device_images);
+    if (has_pinned(loader))
+        device->backend->release_host(device, slot->images);
+    else
+        cvy_free_aligned(slot->images);
+    if (slot->device_images)
+        device->backend->release(device, slot->device_images);
     cvy_free(slot->jobs);
     cvy_free(slot->encoded);
     cvy_free(slot->left);

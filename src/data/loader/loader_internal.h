@@ -95,11 +95,12 @@ void cvy_loader_clear_boxes(struct loader_slot *slot, size_t first, size_t count
 void *cvy_loader_work(void *worker); /* a thread */
 
 /* ---- loader_device.c ---- */
-CVY_CHECKED cvy_status cvy_loader_open_device(struct cvy_loader *loader); /* nothing without options.device */
+CVY_CHECKED cvy_status cvy_loader_open_device(struct cvy_loader *loader); /* nothing where none decodes */
 CVY_CHECKED cvy_status cvy_loader_start_lanes(struct cvy_loader *loader);
 void cvy_loader_close_device(struct cvy_loader *loader); /* after its threads have ended */
-CVY_CHECKED cvy_status cvy_loader_init_device_slot(struct cvy_loader *loader, struct loader_slot *slot, size_t bytes);
-void cvy_loader_release_device_slot(struct cvy_loader *loader, struct loader_slot *slot);
+/* The memory for a batch of images: pinned where it is for a device that has such. */
+CVY_CHECKED cvy_status cvy_loader_init_images(struct cvy_loader *loader, struct loader_slot *slot, size_t bytes);
+void cvy_loader_release_images(struct cvy_loader *loader, struct loader_slot *slot);
 /* What a batch that was not finished still holds. */
 void cvy_loader_drop_encoded(struct loader_slot *slot, int32_t batch_size);
 /* Leaves the sample to the device if that can take it; `rng` is used only then. */

@@ -77,17 +77,28 @@ static cvy_status copy_name(const struct cvy_validation_image *image, char **nam
     return *name ? CVY_OK : cvy_fail_memory(strlen(image->file) + 24, "a file name");
 }
 
-/* Sorted by falling loss; among equals the earlier one stays first. */
+/* Among those kept, which are sorted by falling loss; among equals the earlier one stays first. */
+static size_t place_of(const struct cvy_collector *collector, double loss)
+{
+    size_t place = collector->worst_count;
+
+    while (place > 0 && collector->worst[place - 1].image.loss < loss)
+        place--;
+    return place;
+}
+
+bool cvy_collector_keeps(const struct cvy_collector *collector, const struct cvy_validation_image *image)
+{
+    return image->label != image->predicted && !isnan(image->loss) &&
+           place_of(collector, image->loss) < CVY_WORST_IMAGES;
+}
+
 static cvy_status keep_if_worst(struct cvy_collector *collector, const struct cvy_validation_image *image)
 {
     struct cvy_worst *list = collector->worst, one = {0};
-    size_t place = collector->worst_count;
+    const size_t place = place_of(collector, image->loss);
     cvy_status status;
 
-    while (place > 0 && list[place - 1].image.loss < image->loss)
-        place--;
-    if (place == CVY_WORST_IMAGES)
-        return CVY_OK;
     one.image = (struct cvy_wrong_image){
         .label = image->label,
         .predicted = image->predicted,
@@ -125,9 +136,7 @@ cvy_status cvy_collector_add(struct cvy_collector *collector, const struct cvy_v
     }
     collector->pairs[collector->pair_count++] = (uint64_t)image->label << 32 | (uint64_t)image->predicted;
     collector->topk_hits[image->label] += image->in_topk;
-    if (image->label == image->predicted || isnan(image->loss))
-        return CVY_OK;
-    return keep_if_worst(collector, image);
+    return cvy_collector_keeps(collector, image) ? keep_if_worst(collector, image) : CVY_OK;
 }
 
 /* ---- the result ---- */

@@ -76,6 +76,8 @@ CVY_CHECKED cvy_status cvy_collector_open(struct cvy_collector *collector, int32
 void cvy_collector_close(struct cvy_collector *collector); /* accepts a zeroed one */
 /* Begin another pass. */
 void cvy_collector_clear(struct cvy_collector *collector);
+/* Whether it would keep this image's pixels; what it would not, may be added without them. */
+bool cvy_collector_keeps(const struct cvy_collector *collector, const struct cvy_validation_image *image);
 CVY_CHECKED cvy_status cvy_collector_add(struct cvy_collector *collector, const struct cvy_validation_image *image);
 /* The result of a pass; `classes` (`named` names of the first classes, or NULL) are copied. The totals (epoch, images,
  * skipped, top1, topk, loss) are the caller's to set. */

@@ -188,6 +188,8 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
         .even_last = strcmp(options->last_batch, "partial") == 0,
         .replace_bad = !options->strict,
         .cache = run->data.train_cache,
+        .device = run->state.device,
+        .device_decodes = strcmp(options->decode, "gpu") == 0,
         .rank = run->ranks.comm.rank,
         .world = run->ranks.comm.world,
     };
@@ -231,6 +233,18 @@ static cvy_status open_synthetic(struct cvy_run *run)
     return cvy_source_open_synthetic(&run->data.val_source, &synthetic);
 }
 
+static cvy_status open_source(const struct cvy_run *run, struct cvy_source *source,
+                              const struct cvy_loader_options *loader)
+{
+    const cvy_status status = cvy_source_open(source, loader);
+
+    if (loader->device_decodes && (status == CVY_USAGE || status == CVY_UNAVAILABLE))
+        return cvy_fail_context(status, "option --decode %s", run->config->options.decode);
+    if (status == CVY_OK && loader->device_decodes && source == &run->data.train_source)
+        cvy_log(CVY_LOG_INFO, "JPEGs are decoded by %s", cvy_loader_decoder(source->loader));
+    return status;
+}
+
 cvy_status cvy_setup_open_sources(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->config->options;
@@ -239,9 +253,9 @@ cvy_status cvy_setup_open_sources(struct cvy_run *run)
     if (cvy_run_is_synthetic(run->config))
         return open_synthetic(run);
     if (!o->evaluate)
-        CVY_TRY(cvy_source_open(&run->data.train_source, &loader));
+        CVY_TRY(open_source(run, &run->data.train_source, &loader));
     if (o->training_only)
         return CVY_OK;
     loader = cvy_run_val_loader_options(run, o);
-    return cvy_source_open(&run->data.val_source, &loader);
+    return open_source(run, &run->data.val_source, &loader);
 }
