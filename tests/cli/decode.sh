@@ -18,7 +18,7 @@ if ! sanitized; then
     ! cmp -s exact/metrics.csv fast/metrics.csv || fail "--decode fast changes nothing"
 fi
 
-expect_sentence 2 'decode is exact or fast, not' train --workspace no --decode quick
+expect_sentence 2 'decode is exact, fast or gpu, not' train --workspace no --decode quick
 expect_sentence 2 "--decode fast is for the crops of torchvision's" train --workspace no --decode fast --data-backend tensorflow
 expect_sentence 2 "--decode fast is for the crops of torchvision's" train --workspace no --decode fast --augmentation off
 for decode in fast exact; do

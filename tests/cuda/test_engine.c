@@ -82,8 +82,9 @@ static void put_file(const char *format, char path[600])
 /* `python3` on PATH is a link to a virtual environment's, that to another Python; a home has one more environment. */
 static void pythons_are_searched(void **state)
 {
-    static const char *const files[] = {"libconvoy-has-none.so.9", NULL};
+    static const char *const files[] = {"libconvoy-has-none.so.9", "libconvoy-has-none.*.so.9", NULL};
     static const char *const places[] = {
+        "%s/venv/lib/python3.11/site-packages/torchvision.libs/libconvoy-has-none.1a2b3c4d.so.9",
         "%s/venv/lib/python3.11/site-packages/nvidia/cudnn/lib/libconvoy-has-none.so.9",
         "%s/base/lib/python3/dist-packages/nvidia/cu13/lib/libconvoy-has-none.so.9",
         "%s/home/.venv/lib/python3.12/site-packages/nvidia/nccl/lib/libconvoy-has-none.so.9",
@@ -120,6 +121,7 @@ static void pythons_are_searched(void **state)
     free(old_home);
     must_say("/active/lib/python3.13/site-packages/nvidia/any/lib, ");
     must_say("/active/lib/python3.13/site-packages/nvidia/any/lib/libconvoy-has-none.so.9\" cannot be loaded");
+    must_say("/torchvision.libs/libconvoy-has-none.1a2b3c4d.so.9\" cannot be loaded");
     must_say("/conda/lib, ");
     must_say("/venv/lib/python3.11/site-packages/nvidia/cudnn/lib, ");
     must_say("/base/lib/python3/dist-packages/nvidia/cu13/lib, ");
@@ -143,6 +145,24 @@ static void nccl_is_found(void **state)
     assert_int_equal(get_version(&version), 0);
     print_message("NCCL %d\n", version);
     assert_in_range(version, 20000, 40000);
+}
+
+/* nvJPEG too, which torchvision's wheel has under another name. */
+static void nvjpeg_is_found(void **state)
+{
+    static const char *const files[] = {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.*.so.1[23]", NULL};
+    const struct gpu_library library = {"nvJPEG", NULL, files, NULL};
+    int (*property)(int type, int *value);
+    int version = 0;
+    void *object;
+
+    (void)state;
+    if (gpu_library_find(&library, &object) != CVY_OK)
+        skip();
+    assert_true(gpu_library_function(object, "nvjpegGetProperty", &property));
+    assert_int_equal(property(0, &version), 0);
+    print_message("nvJPEG %d\n", version);
+    assert_in_range(version, 12, 99);
 }
 
 static void a_device_without_its_libraries_says_so(void **state)
@@ -395,6 +415,7 @@ int main(void)
         cmocka_unit_test(an_old_library_is_refused),
         cmocka_unit_test_setup_teardown(pythons_are_searched, make_folder, remove_folder),
         cmocka_unit_test(nccl_is_found),
+        cmocka_unit_test(nvjpeg_is_found),
         cmocka_unit_test(a_device_without_its_libraries_says_so),
         cmocka_unit_test_setup_teardown(choices_are_kept, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(plans_with_code_have_a_file_of_their_own, make_folder, remove_folder),
