@@ -131,6 +131,7 @@ static void conv(const struct cpu_int8_conv *s, const struct cpu_int8_work *work
         const int64_t left = s->pack_outputs - within, width = left < PANEL ? left : PANEL;
         const int64_t channel = group * s->pack_outputs + within;
         struct finish finish;
+        finish_function end_function;
         struct tile tile = {.skip = s->shared ? channel : group * s->group_inputs,
                             .pointers = s->rows ? 0 : TILE,
                             .bytes = s->row_bytes,
@@ -140,6 +141,7 @@ static void conv(const struct cpu_int8_conv *s, const struct cpu_int8_work *work
                             .finish = &finish};
 
         prepare_panel(s, work, channel, width, &finish);
+        end_function = finish_of(&finish, &ending, add);
         for (int64_t i = first; i < end; i++) {
             const int64_t rest = pixels - i * TILE, at = i * TILE * s->k + channel;
             const int count = rest < TILE ? (int)rest : TILE;
@@ -154,10 +156,9 @@ static void conv(const struct cpu_int8_conv *s, const struct cpu_int8_work *work
             sum[(width + LANES - 1) / LANES - 1](&tile, sums);
             if (!whole || width < PANEL)
                 finish_pixels(s, work, sums, &finish, at, count, width);
-            else if (add)
-                finish_addition(sums, &finish, &ending, (uint8_t *)work->y + at, work->residual + at, s->k, count);
             else
-                finish_bytes(sums, &finish, &ending, (uint8_t *)work->y + at, s->k, count);
+                end_function(sums, &finish, &ending, (uint8_t *)work->y + at, add ? work->residual + at : NULL, s->k,
+                             count);
         }
     }
 }

@@ -135,41 +135,51 @@ cvy_status cpu_normalize_int8_run(cvy_device *device, const struct cvy_kernel_pl
     return CVY_OK;
 }
 
-/* The window of an output pixel, as far as it is inside the image. Returns how many pixels it has. */
-static size_t window_pixels(const struct image *s, const uint8_t *image, int64_t p, int64_t q, const uint8_t **pixels)
+/* Bytes of a thread: the addresses of a window's rows or columns, then a row of the image. */
+static size_t pool_bytes(const struct cvy_int8_attr *attr, const struct cvy_shape *x)
 {
-    const struct cvy_conv2d_attr *a = &s->attr.conv2d;
-    const int64_t top = p * a->stride[0] - a->pad[0], left = q * a->stride[1] - a->pad[2];
-    size_t count = 0;
-    for (int64_t row = top; row < top + a->kernel[0]; row++)
-        for (int64_t column = left; column < left + a->kernel[1] && row >= 0 && row < s->h; column++)
-            if (column >= 0 && column < s->w)
-                pixels[count++] = image + (row * s->w + column) * s->c;
-    return count;
+    const int32_t *kernel = attr->conv2d.kernel;
+    const size_t pointers = (size_t)(kernel[0] > kernel[1] ? kernel[0] : kernel[1]) * sizeof(void *);
+    return (pointers + 63) / 64 * 64 + (size_t)((cpu_int8_extent(x, 3) * x->dim[1] + 63) / 64 * 64);
 }
 
 cvy_status cpu_max_pool_int8_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    const int32_t *kernel = desc->attr.int8.conv2d.kernel;
     lay_out(desc);
-    plan->scratch_bytes = (size_t)kernel[0] * (size_t)kernel[1] * sizeof(void *) * (size_t)device->threads;
+    plan->scratch_bytes = pool_bytes(&desc->attr.int8, &desc->in[0].shape) * (size_t)device->threads;
     return keep(desc, plan);
 }
 
+/* The steps of a window, `count` from `first` on, as far as they are between 0 and `extent`. Returns how many. */
+static size_t window_steps(const uint8_t *from, int64_t first, int64_t count, int64_t extent, int64_t step,
+                           const uint8_t **found)
+{
+    size_t inside = 0;
+    for (int64_t i = first < 0 ? 0 : first; i < first + count && i < extent; i++)
+        found[inside++] = from + i * step;
+    return inside;
+}
+
+/* Rows first, then columns of what that leaves. */
 cvy_status cpu_max_pool_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                  void *const *out, void *scratch)
 {
     const struct image *s = plan->state;
     const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
-    const int32_t *kernel = s->attr.conv2d.kernel;
+    const struct cvy_conv2d_attr *a = &s->attr.conv2d;
+    const struct cvy_shape x = {.rank = 4, .dim = {s->n, s->c, s->h, s->w}};
+    const size_t bytes = pool_bytes(&s->attr, &x), width = (size_t)(s->w * s->c), row_bytes = (width + 63) / 64 * 64;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t i = 0; i < s->n * s->p; i++) {
         const uint8_t *image = (const uint8_t *)in[0] + i / s->p * s->h * s->w * s->c;
-        const uint8_t **pixels = (const uint8_t **)scratch + (int64_t)omp_get_thread_num() * kernel[0] * kernel[1];
+        uint8_t *memory = (uint8_t *)scratch + bytes * (size_t)omp_get_thread_num(), *row = memory + bytes - row_bytes;
+        const uint8_t **steps = (const uint8_t **)(void *)memory;
+        size_t count =
+            window_steps(image, i % s->p * a->stride[0] - a->pad[0], a->kernel[0], s->h, (int64_t)width, steps);
+        kernels->max(row, steps, count, width);
         for (int64_t q = 0; q < s->q; q++) {
-            uint8_t *y = (uint8_t *)out[0] + (i * s->q + q) * s->c;
-            const size_t count = window_pixels(s, image, i % s->p, q, pixels);
-            kernels->max(y, pixels, count, (size_t)s->c);
+            count = window_steps(row, q * a->stride[1] - a->pad[2], a->kernel[1], s->w, s->c, steps);
+            kernels->max((uint8_t *)out[0] + (i * s->q + q) * s->c, steps, count, (size_t)s->c);
         }
     }
     return CVY_OK;

@@ -76,35 +76,48 @@ size_t cpu_packing_bytes(const struct cpu_packing *packing, const struct cvy_sha
     return cpu_packing_panel_bytes(packing, w) + (size_t)w->dim[0] * sizeof(int32_t);
 }
 
-/* The same in tiles. */
-static size_t tile_offset_of(const struct cpu_packing *packing, const struct cvy_shape *w, int64_t k, int64_t tap,
-                             int64_t c)
+/* Where the weights of an output channel lie: four adjacent bytes of its inputs after another, `step` bytes apart. */
+struct lane {
+    size_t at, step;
+    int64_t channel; /* its first input channel, of those that are packed together */
+};
+
+static struct lane lane_of(const struct cpu_packing *packing, const struct cvy_shape *w, int64_t k)
 {
     const int64_t outputs = w->dim[0] / pack_groups(packing), group = k / outputs, j = k % outputs;
-    const int64_t channel = (packing->shared ? k / (w->dim[0] / packing->groups) * w->dim[1] + c : c);
-    const int64_t in_run = tap % packing->run_taps * packing->run_channels + channel % packing->run_channels;
-    const int64_t run = tap / packing->run_taps, bytes = packing->step_bytes;
-    const int64_t step = run * packing->run_steps + in_run / bytes, byte = in_run % bytes;
-    const int64_t pair = j / (2 * CPU_INT8_VECTOR), tile = j / CPU_INT8_VECTOR % 2;
-    return (size_t)group * group_bytes(packing, w) +
-           (size_t)(((pair * tile_steps(packing, w) + step) * 2 + tile) * bytes * CPU_INT8_VECTOR) +
-           (size_t)((byte / 4 * CPU_INT8_VECTOR + j % CPU_INT8_VECTOR) * 4 + byte % 4);
+    const size_t first = (size_t)group * group_bytes(packing, w), lane = (size_t)(j % CPU_INT8_VECTOR * 4);
+    if (packing->step_bytes) {
+        const int64_t tile = packing->step_bytes * CPU_INT8_VECTOR, pair = j / (2 * CPU_INT8_VECTOR);
+        const int64_t tiles = pair * tile_steps(packing, w) * 2 + j / CPU_INT8_VECTOR % 2;
+        const int64_t channel = packing->shared ? k / (w->dim[0] / packing->groups) * w->dim[1] : 0;
+        return (struct lane){first + (size_t)(tiles * tile) + lane, 4 * CPU_INT8_VECTOR,
+                             packing->shared ? channel % packing->run_channels : 0};
+    }
+    const int64_t panel = j / CPU_INT8_PANEL, left = outputs - panel * CPU_INT8_PANEL;
+    const int64_t vectors = left < CPU_INT8_PANEL ? (left + CPU_INT8_VECTOR - 1) / CPU_INT8_VECTOR : 4;
+    const int64_t steps = runs_of(packing, w) * packing->quads;
+    return (struct lane){first + (size_t)((panel * steps * CPU_INT8_PANEL + j % CPU_INT8_PANEL) * 4),
+                         (size_t)(vectors * CPU_INT8_VECTOR * 4), 0};
 }
 
-/* Where the weight of output channel k for one tap and input channel lies. */
-static size_t offset_of(const struct cpu_packing *packing, const struct cvy_shape *w, int64_t k, int64_t tap, int64_t c)
+/* Which of the lane's bytes belongs to one tap and input channel. */
+static int32_t byte_of(const struct cpu_packing *packing, const struct cvy_shape *w, int64_t tap, int64_t c)
 {
-    if (packing->step_bytes)
-        return tile_offset_of(packing, w, k, tap, c);
-    const int64_t width = cpu_int8_extent(w, 3), run = packing->rows ? tap / width : tap;
-    const int64_t byte = packing->rows ? tap % width * w->dim[1] + c : c;
-    const int64_t outputs = w->dim[0] / pack_groups(packing), group = k / outputs, j = k % outputs;
-    const int64_t panel = j / CPU_INT8_PANEL, left = outputs - panel * CPU_INT8_PANEL;
-    const int64_t wide =
-        left < CPU_INT8_PANEL ? (left + CPU_INT8_VECTOR - 1) / CPU_INT8_VECTOR * CPU_INT8_VECTOR : CPU_INT8_PANEL;
-    const int64_t steps = runs_of(packing, w) * packing->quads;
-    return (size_t)group * group_bytes(packing, w) + (size_t)(panel * steps * CPU_INT8_PANEL * 4) +
-           (size_t)(((run * packing->quads + byte / 4) * wide + j % CPU_INT8_PANEL) * 4 + byte % 4);
+    const int64_t width = cpu_int8_extent(w, 3);
+    if (packing->step_bytes) { /* the tiles of a pair take turns */
+        const int64_t in_run = tap % packing->run_taps * packing->run_channels + c, bytes = packing->step_bytes;
+        const int64_t step = tap / packing->run_taps * packing->run_steps + in_run / bytes;
+        return (int32_t)(2 * step * bytes + in_run % bytes);
+    }
+    if (packing->rows)
+        return (int32_t)(tap / width * packing->quads * 4 + tap % width * w->dim[1] + c);
+    return (int32_t)(tap * packing->quads * 4 + c);
+}
+
+/* Input channels that byte_of knows. */
+static int64_t channels_of(const struct cpu_packing *packing, const struct cvy_shape *w)
+{
+    return packing->step_bytes && packing->shared ? packing->run_channels : w->dim[1];
 }
 
 struct reorder {
@@ -122,33 +135,38 @@ cvy_status cpu_reorder_int8_prepare(cvy_device *device, struct cvy_op_desc *desc
         (from ? &desc->out[0] : &desc->in[0])->layout.kind != CVY_LAYOUT_PLAIN)
         return cvy_fail(CVY_UNAVAILABLE, "this kernel packs weights of 8 bits only");
     const struct reorder state = {.packing = *(from ? from : to), .shape = desc->in[0].shape, .unpack = from};
+    const int64_t taps = cpu_int8_extent(&state.shape, 2) * cpu_int8_extent(&state.shape, 3);
+    plan->scratch_bytes = (size_t)(channels_of(&state.packing, &state.shape) * taps) * sizeof(int32_t);
     return cpu_state(plan, &state, sizeof(state));
 }
 
 cvy_status cpu_reorder_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                 void *const *out, void *scratch)
 {
-    (void)scratch;
     const struct reorder *s = plan->state;
-    const int64_t outputs = s->shape.dim[0], inputs = s->shape.dim[1];
+    const int64_t outputs = s->shape.dim[0], inputs = s->shape.dim[1], channels = channels_of(&s->packing, &s->shape);
     const int64_t taps = cpu_int8_extent(&s->shape, 2) * cpu_int8_extent(&s->shape, 3);
     const size_t panels = cpu_packing_panel_bytes(&s->packing, &s->shape);
     int8_t *packed = s->unpack ? in[0] : out[0], *plain = s->unpack ? out[0] : in[0];
+    int32_t *bytes = scratch; /* (channels, taps) */
+    for (int64_t i = 0; i < channels * taps; i++)
+        bytes[i] = byte_of(&s->packing, &s->shape, i % taps, i / taps);
     if (!s->unpack)
         memset(packed, 0, panels);
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t k = 0; k < outputs; k++) {
+        const struct lane lane = lane_of(&s->packing, &s->shape, k);
+        const int32_t *byte = bytes + lane.channel * taps;
+        int8_t *from = plain + k * inputs * taps, *to = packed + lane.at;
         int32_t sum = 0;
-        for (int64_t c = 0; c < inputs; c++)
-            for (int64_t tap = 0; tap < taps; tap++) {
-                int8_t *a = packed + offset_of(&s->packing, &s->shape, k, tap, c);
-                int8_t *b = plain + (k * inputs + c) * taps + tap;
-                if (s->unpack)
-                    *b = *a;
-                else
-                    *a = *b;
-                sum += *b;
-            }
+        for (int64_t i = 0; i < inputs * taps; i++) {
+            int8_t *there = to + (size_t)(byte[i] / 4) * lane.step + byte[i] % 4;
+            if (s->unpack)
+                from[i] = *there;
+            else
+                *there = from[i];
+            sum += from[i];
+        }
         if (!s->unpack)
             memcpy(packed + panels + (size_t)k * sizeof(sum), &sum, sizeof(sum));
     }

@@ -5,8 +5,9 @@
 
 #include "backend/cpu/int8.h"
 
-/* Rows of a tile, bytes of a row, output channels of it: the most there are. */
-enum { CPU_TILE_ROWS = 16, CPU_TILE_BYTES = 64, CPU_TILE_CHANNELS = 16 };
+/* Rows of a tile, bytes of a row, output channels of it, panels that a block is multiplied by in turn: the most there
+ * are. */
+enum { CPU_TILE_ROWS = 16, CPU_TILE_BYTES = 64, CPU_TILE_CHANNELS = 16, CPU_TILE_NEAR = 32 };
 
 /* Where the left sides of the products are read. A place is what one pixel of the output multiplies; places follow one
  * another at equal distances, and so do the rows of a tile. POINTS: in the image, each pixel of which is one. COPIES:
@@ -35,6 +36,7 @@ struct cpu_int8_tiles {
      * block to block); from one column of the image to the next that is copied. */
     int64_t planes, plane_rows, block_channels, pitch_bytes, block_bytes, column_step;
     int64_t task_segments, segment_tasks, task_panels, panel_tasks;
+    int64_t near_panels; /* that a block is multiplied by before the next block is */
     bool whole_rows; /* all columns and channels are copied as they lie */
     bool diagonal;   /* each tile of 16 output channels reads channels of its own */
     bool ends_ahead; /* the memory that is written is made ready before */

@@ -8,8 +8,8 @@
 #include "base/system.h"
 
 /* At most, for the second-level cache: what one segment copies or reads, all segments of a task copy. What is written
- * beyond the third does not come from it. */
-enum { SEGMENT_BYTES = 192 << 10, TASK_BYTES = 448 << 10, WRITTEN_BYTES = 1 << 20 };
+ * beyond the third does not come from it. Weights that are used in turn, of the first-level cache. */
+enum { SEGMENT_BYTES = 192 << 10, TASK_BYTES = 448 << 10, WRITTEN_BYTES = 1 << 20, NEAR_BYTES = 32 << 10 };
 
 static const struct cpu_int8_tile_loops *loops_here(void)
 {
@@ -171,9 +171,10 @@ static double guess(const struct cpu_int8_tiles *t, int threads)
     const double copies = t->source == CPU_TILE_POINTS ? 0 : (double)t->segment_bytes / COPIED;
     const double segment = copies + (double)blocks * all_halves * panels * block;
     const double task = TASK + (double)t->task_segments * segment + (double)s->panel_bytes * panels / WEIGHTS;
-    const int64_t tasks = t->segment_tasks * t->panel_tasks, rounds = divide_up(tasks, threads);
-    /* Many tasks are taken by whoever is ready. */
-    return task * (rounds > 6 ? (double)tasks / threads + 0.5 : (double)rounds);
+    /* Threads are not equally fast: what they do not share out is waited for. */
+    const int64_t tasks = t->segment_tasks * t->panel_tasks;
+    const double rounds = (double)divide_up(tasks, threads), even = (double)tasks / threads + 0.25;
+    return task * (rounds > even && rounds <= 6 ? rounds : even);
 }
 
 /* Sets the cut; false: it has too much memory. */
@@ -269,6 +270,8 @@ static void make_state(struct cpu_int8_tiles *t, const struct cpu_packing *packi
         s->row_bytes = cpu_int8_bordered_row(s);
     }
     choose_cut(t, threads);
+    t->near_panels = NEAR_BYTES / (t->steps * t->step_bytes * CPU_INT8_PANEL);
+    t->near_panels = t->near_panels < 1 ? 1 : t->near_panels > CPU_TILE_NEAR ? CPU_TILE_NEAR : t->near_panels;
     t->ends_ahead = s->n * s->p * s->q * s->k > WRITTEN_BYTES;
 }
 
