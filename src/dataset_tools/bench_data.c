@@ -87,7 +87,7 @@ cvy_status cvy_bench_images(const char *path, bool val, size_t min, struct cvy_d
 }
 
 /* The threads, their warm-up included. */
-static void describe(struct cvy_loader *loader, const struct cvy_loader_stats *stats, int32_t lanes,
+static void describe(struct cvy_loader *loader, const struct cvy_loader_stats *stats,
                      struct cvy_bench_data_result *result)
 {
     const double images = stats->images > 0 ? (double)stats->images : 1;
@@ -104,7 +104,7 @@ static void describe(struct cvy_loader *loader, const struct cvy_loader_stats *s
         return;
     snprintf(result->decoder, sizeof result->decoder, "%s", decoder);
     result->device_share = (double)stats->left / images;
-    result->device_busy = stats->elapsed > 0 ? stats->device / (stats->elapsed * lanes) : 0;
+    result->device_busy = stats->elapsed > 0 ? stats->device / (stats->elapsed * stats->lanes) : 0;
 }
 
 /* Epoch after epoch for `seconds`; the first ring of batches (made before the clock starts) is not counted. */
@@ -138,7 +138,7 @@ static cvy_status measure(struct cvy_loader *loader, const struct cvy_loader_opt
         cvy_loader_stats_add(&stats, &part);
     }
     result->images_per_second = (double)result->images / (now - begin);
-    describe(loader, &stats, how->lanes, result);
+    describe(loader, &stats, result);
     return CVY_OK;
 }
 

@@ -93,7 +93,7 @@ struct cvy_bench_data_result {
     double read_ms, decode_ms, transform_ms; /* of a thread, for each image */
     double image_bytes;                      /* encoded, in the mean */
     double busy;                             /* share of their time that the threads are at an image */
-    char bottleneck[16];                     /* "reading", "decoding", "transform" */
+    char bottleneck[16];                     /* "reading", "decoding", "transform", "device" */
     char advice[320];                        /* one sentence about it */
     /* with a device */
     char decoder[128];                 /* what decoded, "nvJPEG 13.0.1, in hardware"; "": the processor */

@@ -343,6 +343,7 @@ void cvy_loader_get_stats(struct cvy_loader *loader, struct cvy_loader_stats *st
     pthread_mutex_unlock(&loader->mutex);
     stats->wait = loader->wait_seconds;
     stats->workers = loader->options.workers;
+    stats->lanes = loader->lane_count;
 }
 
 void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats *stats, char text[CVY_ADVICE_TEXT])

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 static const double NO_WAIT = 0.05; /* share of the time: the data come fast enough */
+static const double BUSY = 0.8;     /* share of the lanes' time: the device is what the others wait for */
 static const double LARGER = 1.2;   /* times the shorter side that would do: worth to be made smaller */
 
 void cvy_loader_stats_add(struct cvy_loader_stats *sum, const struct cvy_loader_stats *part)
@@ -18,6 +19,7 @@ void cvy_loader_stats_add(struct cvy_loader_stats *sum, const struct cvy_loader_
     sum->elapsed += part->elapsed;
     sum->wait += part->wait;
     sum->workers = part->workers;
+    sum->lanes = part->lanes;
 }
 
 static double work(const struct cvy_loader_stats *stats)
@@ -36,6 +38,8 @@ enum cvy_bottleneck cvy_loader_bottleneck(const struct cvy_loader_stats *stats)
 {
     if (stats->wait <= NO_WAIT * stats->elapsed)
         return CVY_BOUND_BY_NETWORK;
+    if (stats->lanes > 0 && stats->device > BUSY * stats->elapsed * stats->lanes)
+        return CVY_BOUND_BY_DEVICE;
     if (stats->read >= stats->decode && stats->read >= stats->transform)
         return CVY_BOUND_BY_READING;
     return stats->decode >= stats->transform ? CVY_BOUND_BY_DECODING : CVY_BOUND_BY_TRANSFORM;
@@ -43,7 +47,7 @@ enum cvy_bottleneck cvy_loader_bottleneck(const struct cvy_loader_stats *stats)
 
 const char *cvy_bottleneck_name(enum cvy_bottleneck bottleneck)
 {
-    static const char *const names[] = {"network", "reading", "decoding", "transform"};
+    static const char *const names[] = {"network", "reading", "decoding", "transform", "device"};
 
     return names[bottleneck];
 }
@@ -90,6 +94,20 @@ static void help_decoding(const struct cvy_loader_stats *stats, const struct cvy
         snprintf(text, REMEDY_TEXT, "convoy dataset pack --raw keeps pixels that need no decoding, 3 bytes for each");
 }
 
+static void advise_device(const struct cvy_loader_stats *stats, const struct cvy_loader_context *place,
+                          char text[CVY_ADVICE_TEXT])
+{
+    char side[80] = "";
+
+    if (images_are_large(stats, place))
+        snprintf(side, sizeof side, "convoy dataset pack --shorter-side %d makes images smaller; ", (int)place->resize);
+    snprintf(text, CVY_ADVICE_TEXT,
+             "the GPU's decoder (%d batches at a time, %.0f %% busy; %d threads, %.0f %% busy): %sthe processor may be "
+             "faster where it has many cores",
+             (int)stats->lanes, 100 * stats->device / (stats->elapsed * stats->lanes), (int)stats->workers,
+             100 * cvy_loader_stats_busy(stats), side);
+}
+
 void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_loader_context *place,
                        char text[CVY_ADVICE_TEXT])
 {
@@ -105,6 +123,10 @@ void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_lo
     if (bottleneck == CVY_BOUND_BY_NETWORK) {
         snprintf(text, CVY_ADVICE_TEXT, "the network, not the data: waiting for images takes %.1f %% of the time",
                  stats->elapsed > 0 ? 100 * stats->wait / stats->elapsed : 0);
+        return;
+    }
+    if (bottleneck == CVY_BOUND_BY_DEVICE) {
+        advise_device(stats, place, text);
         return;
     }
     length = snprintf(text, CVY_ADVICE_TEXT,

@@ -15,16 +15,23 @@ struct cvy_loader_stats {
     double device;                  /* seconds that lanes were at batches that a device decodes, of all together */
     double elapsed;                 /* since the start of the epoch */
     double wait;                    /* the part of it that cvy_loader_next waited for a batch */
-    int32_t workers;
+    int32_t workers, lanes;         /* threads that make images, and that wait for the device */
 };
 void cvy_loader_stats_add(struct cvy_loader_stats *sum, const struct cvy_loader_stats *part);
 /* The fraction of their time that threads spent on images, 0 to 1. */
 double cvy_loader_stats_busy(const struct cvy_loader_stats *stats);
 
-enum cvy_bottleneck { CVY_BOUND_BY_NETWORK, CVY_BOUND_BY_READING, CVY_BOUND_BY_DECODING, CVY_BOUND_BY_TRANSFORM };
+enum cvy_bottleneck {
+    CVY_BOUND_BY_NETWORK,
+    CVY_BOUND_BY_READING,
+    CVY_BOUND_BY_DECODING,
+    CVY_BOUND_BY_TRANSFORM,
+    CVY_BOUND_BY_DEVICE /* its decoder */
+};
 /* What causes most of the waiting; CVY_BOUND_BY_NETWORK where there is nearly none (`wait` below a twentieth). */
 enum cvy_bottleneck cvy_loader_bottleneck(const struct cvy_loader_stats *stats);
-const char *cvy_bottleneck_name(enum cvy_bottleneck bottleneck); /* "network", "reading", "decoding", "transform" */
+const char *
+cvy_bottleneck_name(enum cvy_bottleneck bottleneck); /* "network", "reading", "decoding", "transform", "device" */
 
 /* What is known about the set and the machine, for the advice. */
 struct cvy_loader_context {

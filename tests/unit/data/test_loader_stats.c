@@ -161,6 +161,16 @@ static void the_bottleneck_is_named(void **state)
          CVY_BOUND_BY_TRANSFORM,
          "resizing and augmenting takes 70 %",
          ": every core is at it already"},
+        {{.images = 1000, .sides = 375e3, .read = 1, .device = 18, .elapsed = 10, .wait = 5, .workers = 2, .lanes = 2},
+         {.resize = 256, .cores = 2},
+         CVY_BOUND_BY_DEVICE,
+         "the GPU's decoder (2 batches at a time, 90 % busy; 2 threads, 5 % busy): convoy dataset pack",
+         "--shorter-side 256 makes images smaller; the processor may be faster where it has many cores"},
+        {{.images = 1000, .read = 15, .device = 3, .elapsed = 10, .wait = 5, .workers = 2, .lanes = 2},
+         {.resize = 256, .cores = 4, .records = true, .cached = true},
+         CVY_BOUND_BY_READING,
+         "reading files takes 100 %",
+         ": more --workers; or --ram-cache has them in memory from the second epoch on"},
     };
     char text[CVY_ADVICE_TEXT];
 
