@@ -42,6 +42,7 @@ struct cvy_image_decoder_options {
 struct cvy_image_decoder;
 /* Implemented by a backend. */
 struct cvy_image_decoding {
+    const char *name; /* "nvJPEG" */
     /* CVY_UNAVAILABLE with the reason where the device cannot decode. */
     cvy_status (*open)(cvy_device *device, const struct cvy_image_decoder_options *options,
                        struct cvy_image_decoder **decoder);

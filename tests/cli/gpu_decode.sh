@@ -8,6 +8,11 @@ export CONVOY_CUDA_MODULE=$tests/libconvoy_cuda_emulated.so CONVOY_NVJPEG=$tests
 "$convoy" -q dataset shapes data --train-per-class 2 --val-per-class 1 --image-size 64 || fail "no data set"
 bench() { "$convoy" bench data data --image-size 32 --batch-size 8 --workers 1 --seconds 0.2 --format json "$@"; }
 
+expect 0 "$convoy" info
+expect_text out '^cuda .*, nvJPEG 13.0.99, in hardware \(2 engines of 1 cores\)$'
+CONVOY_NVJPEG=none expect 0 "$convoy" info
+expect_text out '^cuda .*, no nvJPEG$'
+
 # ---- bench data ----
 expect 0 bench --device cuda --compare 3
 expect_text out '"decoder": "nvJPEG 13.0.99, in hardware \(2 engines of 1 cores\)"'

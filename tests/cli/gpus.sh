@@ -19,9 +19,9 @@ export CONVOY_EMULATED_GPUS=2 CONVOY_NCCL=$emulated/libnccl_emulated.so
 expect_sentence 69 'option --gpus 3: this process sees 2 GPUs' train --gpus 3
 expect_sentence 69 'option --gpus 0,2: this process sees 2 GPUs' train --gpus 0,2
 expect 0 "$convoy" info
-expect_text out '^cuda +emulated GPU.*, NCCL 2\.28\.9$'
+expect_text out '^cuda +emulated GPU.*, NCCL 2\.28\.9,'
 CONVOY_NCCL='' expect 0 "$convoy" info
-expect_text out '^cuda +emulated GPU.*, no NCCL$'
+expect_text out '^cuda +emulated GPU.*, no NCCL,'
 for wrong in 0 -1 x 1x 0,0 0, ,1 1,x 1025; do
     expect_sentence 2 'option --gpus is "all", how many' train --gpus "$wrong"
 done

@@ -356,6 +356,7 @@ static cvy_status decoder_wait(struct cvy_image_decoder *decoder, int32_t lane)
 }
 
 const struct cvy_image_decoding gpu_image_decoding = {
+    .name = "nvJPEG",
     .open = decoder_open,
     .close = decoder_close,
     .description = decoder_description,

@@ -7,6 +7,7 @@
 #include "backend/cuda/nvjpeg.h"
 
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,7 +189,7 @@ int nvjpegDecodeBatchedInitialize(nvjpeg_handle handle, nvjpeg_state state, int 
 int nvjpegDecodeBatched(nvjpeg_handle handle, nvjpeg_state state, const unsigned char *const *data, const size_t *bytes,
                         struct nvjpeg_image *images, void *stream)
 {
-    static int calls;
+    static atomic_int calls; /* lanes decode side by side */
 
     (void)handle;
     if (state->images < 1 || !stream)
