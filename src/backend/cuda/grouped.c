@@ -3,7 +3,7 @@
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"
 
-static const char kernels_name[] = "grouped 1"; /* kept times are of this name: a new number for new kernels */
+static const char kernels_name[] = "grouped 2"; /* kept times are of this name: a new number for new kernels */
 enum { MAX_PIXELS_PER_IMAGE = 1 << 30, MAX_SIDE = 8192 }; /* tiles of at least 32 pixels: fewer than 2^31 of them */
 
 /* CVY_UNAVAILABLE where the kernels do not do it. */
@@ -35,25 +35,62 @@ static cvy_status call_of(const struct gpu_conv_problem *p, struct gpu_grouped *
     return CVY_OK;
 }
 
-/* Statistics of what a forward pass wrote. */
-static size_t statistics_bytes(const struct gpu_conv_problem *problem)
+/* At stride 1 there are kernels by rows, for which Turing has too little shared memory. */
+static bool is_by_rows(const struct gpu_device *device, const struct gpu_grouped *call)
+{
+    return call->stride == 1 && (device->info.major >= 8 || device->described);
+}
+
+/* For statistics of a forward pass: by rows they are made on the way, else of what it wrote. */
+static size_t statistics_bytes(const struct gpu_device *device, const struct gpu_conv_problem *problem,
+                               const struct gpu_grouped *call)
 {
     int64_t tiles, floats;
 
     if (problem->statistics == GPU_STATISTICS_NONE)
         return 0;
-    gpu_batch_norm_shape(problem->n * problem->p * problem->q, problem->k, &tiles, &floats);
+    if (is_by_rows(device, call))
+        floats = gpu_grouped_rows_sums(call);
+    else
+        gpu_batch_norm_shape(problem->n * problem->p * problem->q, problem->k, &tiles, &floats);
     return (size_t)floats * sizeof(float);
+}
+
+static int64_t weights_floats(const struct gpu_device *device, const struct gpu_grouped *call)
+{
+    return is_by_rows(device, call) ? gpu_grouped_rows_scratch(call) : gpu_grouped_scratch(call);
 }
 
 /* `mean` NULL: no statistics. */
 static void queue_forward(struct gpu_device *device, const struct gpu_grouped *call, const void *x, const void *w,
                           void *y, float *mean, float *variance, void *scratch)
 {
+    if (is_by_rows(device, call)) {
+        gpu_grouped_rows_forward(device->stream, call, x, w, y, mean, variance, scratch);
+        return;
+    }
     gpu_grouped_forward(device->stream, call, x, w, y);
     if (mean)
         gpu_statistics(device->stream, call->dtype, y, call->n * call->p * call->q, call->channels, mean, variance,
                        scratch, device->tickets);
+}
+
+static void queue_data(struct gpu_device *device, const struct gpu_grouped *call, const void *w, const void *dy,
+                       void *dx)
+{
+    if (is_by_rows(device, call))
+        gpu_grouped_rows_data(device->stream, call, w, dy, dx);
+    else
+        gpu_grouped_data(device->stream, call, w, dy, dx);
+}
+
+static void queue_weights(struct gpu_device *device, const struct gpu_grouped *call, const void *x, const void *dy,
+                          float *dw, float *scratch)
+{
+    if (is_by_rows(device, call))
+        gpu_grouped_rows_weights(device->stream, call, x, dy, dw, scratch);
+    else
+        gpu_grouped_weights(device->stream, call, x, dy, dw, scratch);
 }
 
 /* ---- the choice ---- */
@@ -70,10 +107,10 @@ static cvy_status run_candidate(struct gpu_device *device, const void *context, 
 
     if (candidate->problem->pass == GPU_CONV_WEIGHTS) {
         /* The result lies after the pieces. */
-        float *dw = (float *)memory->scratch + gpu_grouped_scratch(call);
-        gpu_grouped_weights(device->stream, call, memory->x, memory->y, dw, memory->scratch);
+        float *dw = (float *)memory->scratch + weights_floats(device, call);
+        queue_weights(device, call, memory->x, memory->y, dw, memory->scratch);
     } else if (candidate->problem->pass == GPU_CONV_DATA) {
-        gpu_grouped_data(device->stream, call, memory->w, memory->y, memory->x);
+        queue_data(device, call, memory->w, memory->y, memory->x);
     } else {
         queue_forward(device, call, memory->x, memory->w, memory->y, memory->mean, memory->variance, memory->scratch);
     }
@@ -81,14 +118,14 @@ static cvy_status run_candidate(struct gpu_device *device, const void *context, 
 }
 
 /* Our kernels for the problem, of which candidate->call is given. */
-static struct gpu_own_conv own_of(const struct candidate *candidate)
+static struct gpu_own_conv own_of(const struct gpu_device *device, const struct candidate *candidate)
 {
     const struct gpu_conv_problem *problem = candidate->problem;
-    size_t bytes = statistics_bytes(problem);
+    size_t bytes = statistics_bytes(device, problem, &candidate->call);
 
     if (problem->pass == GPU_CONV_WEIGHTS)
-        bytes =
-            (size_t)(gpu_grouped_scratch(&candidate->call) + problem->k * candidate->call.width * 9) * sizeof(float);
+        bytes = (size_t)(weights_floats(device, &candidate->call) + problem->k * candidate->call.width * 9) *
+                sizeof(float);
     return (struct gpu_own_conv){
         .name = kernels_name, .run = run_candidate, .context = candidate, .scratch_bytes = bytes};
 }
@@ -109,7 +146,7 @@ cvy_status gpu_grouped_gain(struct gpu_device *device, struct gpu_conv_problem p
         return CVY_OK;
     if (device->grouped == GPU_OWN_ALWAYS)
         return cvy_fail(CVY_UNAVAILABLE, "CONVOY_CUDA_GROUPED is \"own\"");
-    ours = own_of(&candidate);
+    ours = own_of(device, &candidate);
     CVY_TRY(gpu_own_seconds(device, &problem, &ours, &own));
     status = gpu_engine_seconds(device, problem, &engine);
     if (status == CVY_OK && own > 0 && own < engine)
@@ -135,7 +172,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct g
         return cvy_fail(CVY_UNAVAILABLE, "not timed");
     CVY_TRY(gpu_check_tensor_cores(gpu));
     CVY_TRY(call_of(problem, &candidate.call));
-    own = own_of(&candidate);
+    own = own_of(gpu, &candidate);
     if (gpu->grouped == GPU_OWN_TIMED)
         CVY_TRY(gpu_own_compare(gpu, problem, &own, plan));
     return gpu_state(plan, &candidate.call, sizeof candidate.call);
@@ -146,9 +183,10 @@ cvy_status gpu_conv2d_grouped_prepare(cvy_device *device, struct cvy_op_desc *de
     struct gpu_conv_problem problem;
 
     CVY_TRY(prepare(device, desc, &problem, plan));
-    plan->scratch_bytes = statistics_bytes(&problem);
+    plan->scratch_bytes = statistics_bytes(gpu_of(device), &problem, plan->state);
     plan->extra_launches = gpu_norm_extra(&problem).launches;
-    plan->extra_bytes = gpu_norm_extra(&problem).bytes;
+    plan->extra_bytes =
+        is_by_rows(gpu_of(device), plan->state) ? 2 * (int64_t)plan->scratch_bytes : gpu_norm_extra(&problem).bytes;
     return CVY_OK;
 }
 
@@ -171,7 +209,7 @@ cvy_status gpu_conv2d_bwd_data_grouped_run(cvy_device *device, const struct cvy_
                                            void *const *out, void *scratch)
 {
     (void)scratch;
-    gpu_grouped_data(gpu_of(device)->stream, plan->state, in[0], in[1], out[0]);
+    queue_data(gpu_of(device), plan->state, in[0], in[1], out[0]);
     return gpu_queued(gpu_of(device));
 }
 
@@ -181,7 +219,7 @@ cvy_status gpu_conv2d_bwd_weights_grouped_prepare(cvy_device *device, struct cvy
     struct gpu_conv_problem problem;
 
     CVY_TRY(prepare(device, desc, &problem, plan));
-    plan->scratch_bytes = (size_t)gpu_grouped_scratch(plan->state) * sizeof(float);
+    plan->scratch_bytes = (size_t)weights_floats(gpu_of(device), plan->state) * sizeof(float);
     plan->extra_launches = 1; /* adds the pieces */
     plan->extra_bytes = 2 * (int64_t)plan->scratch_bytes;
     return CVY_OK;
@@ -190,6 +228,6 @@ cvy_status gpu_conv2d_bwd_weights_grouped_prepare(cvy_device *device, struct cvy
 cvy_status gpu_conv2d_bwd_weights_grouped_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                               void *const *out, void *scratch)
 {
-    gpu_grouped_weights(gpu_of(device)->stream, plan->state, in[0], in[1], out[0], scratch);
+    queue_weights(gpu_of(device), plan->state, in[0], in[1], out[0], scratch);
     return gpu_queued(gpu_of(device));
 }

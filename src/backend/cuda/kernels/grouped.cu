@@ -1,5 +1,5 @@
 /* Grouped 3x3 convolutions of narrow groups (4, 8, 16 or 32 channels, as ResNeXt has them) in 16-bit floats, channels
- * last: products on tensor cores, sums in f32. One kernel makes outputs, and gradients of data with the weights turned
+ * last, at stride 2, and at stride 1 where shared memory is too small for grouped_rows.cu: products on tensor cores, sums in f32. One kernel makes outputs, and gradients of data with the weights turned
  * round; another one makes gradients of weights, in pieces that a third one adds in a fixed order.
  *
  * A block works on 32 channels, whole groups of them, and walks over tiles of pixels. It brings a tile with what lies
@@ -9,24 +9,13 @@
  * to 8 channels (several of 4: the weights between them are zeros) the inputs are the same octet under two taps, of
  * wider ones 16 channels under one. In gradients of weights these 16 inputs stand for the pixels, and pixels for the
  * inputs. */
-#include "backend/cuda/kernels/kernels.h"
-#include "backend/cuda/kernels/warp.h"
+#include "backend/cuda/kernels/grouped.h"
 
 enum {
-    SLAB = 32,
-    OCTETS = SLAB / 8,
-    TAPS = 9,
-    GROUPED_THREADS = 256,
     HALVES = GROUPED_THREADS / 32 / OCTETS, /* warps with the same channels */
     MAX_TILE = 8 * 16,
     MAX_HALO = 10 * 18,    /* of a tile at stride 1; at stride 2 the tile is 4 x 8, and 9 x 17 pixels are around it */
-    HALO_PIXEL = SLAB + 8, /* places of a pixel: 8 neighbours lie in banks of their own, and by how much a tap is away
-                            * is the same everywhere */
-    STEPS_8 = 5,           /* of 16 inputs each, for an octet of outputs, in groups of 4 and 8; of 16; of 32 */
-    STEPS_16 = 9,
-    STEPS_32 = 18,
     MAX_STEPS = STEPS_32,
-    FRAGMENTS = 32 * OCTETS * 4, /* numbers of a step of a gradient of weights */
     NOTHING = -1,
 };
 
@@ -43,23 +32,7 @@ struct grouped_args {
     bool data;
 };
 
-/* ---- steps: a step's first 8 inputs (half 0) and its others, for the outputs of an octet ---- */
-
-GPU_BODY int32_t tap_of(int steps, int32_t step, int32_t half) /* there may be none: TAPS */
-{
-    return steps == STEPS_8 ? 2 * step + half : steps == STEPS_16 ? step : step / 2;
-}
-
-GPU_BODY int32_t octet_of(int steps, int32_t step, int32_t half, int32_t outputs)
-{
-    return steps == STEPS_8 ? outputs : steps == STEPS_16 ? outputs / 2 * 2 + half : step % 2 * 2 + half;
-}
-
-/* For the channels of a group. */
-GPU_BODY int32_t width_bits(const struct grouped_args *a, int steps)
-{
-    return steps == STEPS_32 ? 5 : steps == STEPS_16 ? 4 : a->width == 8 ? 3 : 2;
-}
+/* ---- steps ---- */
 
 /* Steps that read the same pixels have a slot together, for where these are; the second one reads other channels. */
 GPU_BODY int slots_of(int steps)
@@ -75,12 +48,6 @@ GPU_BODY int slot_of(int steps, int32_t step)
 GPU_BODY int32_t more_of(int steps, int32_t step)
 {
     return steps == STEPS_32 ? step % 2 * 16 : 0;
-}
-
-/* Where 8 channels of a pixel of the tile lie in shared memory: those of 8 neighbours in banks of their own. */
-GPU_BODY int32_t words_of(int32_t pixel, int32_t octet)
-{
-    return (pixel * OCTETS + (octet ^ (pixel >> 1 & (OCTETS - 1)))) * 8;
 }
 
 /* ---- tiles ---- */
@@ -255,6 +222,21 @@ GPU_KERNEL(grouped_sum, struct grouped_sum_args, GROUPED_THREADS)
 
 /* ---- launches ---- */
 
+GPU_EXTERN void gpu_grouped_add(void *stream, const struct gpu_grouped *what, int steps, int64_t pieces,
+                                const float *partial, float *dw)
+{
+    struct grouped_sum_args sum;
+
+    memset(&sum, 0, sizeof sum);
+    sum.partial = partial;
+    sum.dw = dw;
+    sum.count = what->channels / SLAB * steps * FRAGMENTS;
+    sum.pieces = (int32_t)pieces;
+    sum.width = what->width;
+    sum.steps = steps;
+    GPU_LAUNCH(grouped_sum, stream, (sum.count + GROUPED_THREADS - 1) / GROUPED_THREADS, 1, GROUPED_THREADS, sum);
+}
+
 static struct grouped_args args_of(const struct gpu_grouped *what, bool data)
 {
     struct grouped_args args;
@@ -372,18 +354,10 @@ GPU_EXTERN void gpu_grouped_weights(void *stream, const struct gpu_grouped *what
                                     float *dw, float *scratch)
 {
     struct grouped_args args = args_of(what, false);
-    struct grouped_sum_args sum;
 
     args.x = x;
     args.y = (void *)(uintptr_t)dy; /* read only */
     args.partial = scratch;
     LAUNCH(_weights, WEIGHT_BLOCKS_EACH);
-    memset(&sum, 0, sizeof sum);
-    sum.partial = scratch;
-    sum.dw = dw;
-    sum.count = piece_of(what);
-    sum.pieces = (int32_t)walkers(what, &args, WEIGHT_BLOCKS_EACH);
-    sum.width = what->width;
-    sum.steps = steps_of(what);
-    GPU_LAUNCH(grouped_sum, stream, (sum.count + GROUPED_THREADS - 1) / GROUPED_THREADS, 1, GROUPED_THREADS, sum);
+    gpu_grouped_add(stream, what, steps_of(what), walkers(what, &args, WEIGHT_BLOCKS_EACH), scratch, dw);
 }

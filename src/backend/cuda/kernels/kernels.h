@@ -99,6 +99,15 @@ void gpu_grouped_data(void *stream, const struct gpu_grouped *what, const void *
 int64_t gpu_grouped_scratch(const struct gpu_grouped *what);
 void gpu_grouped_weights(void *stream, const struct gpu_grouped *what, const void *x, const void *dy, float *dw,
                          float *scratch);
+/* grouped_rows.cu: the same at stride 1 only, faster; takes up to 97 KiB of shared memory. The forward pass gives mean and
+ * variance of its output (channels) unless they are NULL; `scratch` is this many floats then. */
+int64_t gpu_grouped_rows_sums(const struct gpu_grouped *what);
+void gpu_grouped_rows_forward(void *stream, const struct gpu_grouped *what, const void *x, const void *w, void *y,
+                              float *mean, float *variance, float *scratch);
+void gpu_grouped_rows_data(void *stream, const struct gpu_grouped *what, const void *w, const void *dy, void *dx);
+int64_t gpu_grouped_rows_scratch(const struct gpu_grouped *what);
+void gpu_grouped_rows_weights(void *stream, const struct gpu_grouped *what, const void *x, const void *dy, float *dw,
+                              float *scratch);
 
 /* ---- first.cu: convolutions of images of up to 4 channels with filters of up to 7 x 7, channels last ---- */
 struct gpu_first {
@@ -386,6 +395,12 @@ void gpu_find_largest(void *stream, const float *x, int64_t count, float *bound)
 void gpu_narrow_floats(void *stream, enum cvy_dtype dtype, uint16_t *to, float *from, int64_t count,
                        const float *bound);
 void gpu_widen_floats(void *stream, enum cvy_dtype dtype, float *to, uint16_t *from, int64_t count, const float *bound);
+
+/* ---- moments.cu ---- */
+/* Mean and biased variance of `channels` over `rows`, of what walkers have summed: (walkers, 2, channels), the sums and
+ * those of squares, which are added in order. */
+void gpu_walkers_moments(void *stream, const float *partial, int64_t walkers, int64_t rows, int64_t channels,
+                         float *mean, float *variance);
 
 /* ---- pointwise.cu ---- */
 /* 1x1 convolutions of f16 or bf16, channels last: x (n, h, w, inputs), w (outputs, inputs), y (n, p, q, outputs);

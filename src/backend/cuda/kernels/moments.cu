@@ -58,3 +58,53 @@ GPU_EXTERN void gpu_moments(void *stream, const float *sums, const float *square
     args.share = 1 / (double)rows;
     GPU_LAUNCH(moments, stream, gpu_parts(channels, SPREAD_THREADS), 1, SPREAD_THREADS, args);
 }
+
+struct walkers_args {
+    const float *partial;
+    float *mean, *variance;
+    int64_t rows;
+    int32_t channels, walkers;
+};
+enum { SUM_CHANNELS = 32, SUM_PARTS = SPREAD_THREADS / SUM_CHANNELS };
+
+/* A line of threads for every eighth walker, which the first one adds up. */
+GPU_KERNEL_SHARED(walkers_moments, struct walkers_args, SPREAD_THREADS)
+{
+    GPU_SHARED double shared_sums[2][SPREAD_THREADS];
+    const int32_t part = GPU_THREAD / SUM_CHANNELS, channel = GPU_BLOCK_X * SUM_CHANNELS + GPU_THREAD % SUM_CHANNELS;
+    double total[2] = {0, 0}, mean, variance;
+
+    for (int32_t walker = part; channel < a.channels && walker < a.walkers; walker += SUM_PARTS) {
+        const float *from = a.partial + (int64_t)walker * 2 * a.channels + channel;
+        total[0] += (double)from[0];
+        total[1] += (double)from[a.channels];
+    }
+    shared_sums[0][GPU_THREAD] = total[0];
+    shared_sums[1][GPU_THREAD] = total[1];
+    GPU_SYNC();
+    if (part > 0 || channel >= a.channels)
+        return;
+    for (int32_t p = 1; p < SUM_PARTS; p++) {
+        total[0] += shared_sums[0][GPU_THREAD + p * SUM_CHANNELS];
+        total[1] += shared_sums[1][GPU_THREAD + p * SUM_CHANNELS];
+    }
+    mean = total[0] / (double)a.rows;
+    variance = total[1] / (double)a.rows - mean * mean;
+    a.mean[channel] = (float)mean;
+    a.variance[channel] = variance < 0 ? 0 : (float)variance;
+}
+
+GPU_EXTERN void gpu_walkers_moments(void *stream, const float *partial, int64_t walkers, int64_t rows, int64_t channels,
+                                    float *mean, float *variance)
+{
+    struct walkers_args args;
+
+    memset(&args, 0, sizeof args);
+    args.partial = partial;
+    args.mean = mean;
+    args.variance = variance;
+    args.rows = rows;
+    args.channels = (int32_t)channels;
+    args.walkers = (int32_t)walkers;
+    GPU_LAUNCH(walkers_moments, stream, gpu_parts(channels, SUM_CHANNELS), 1, SPREAD_THREADS, args);
+}

@@ -78,43 +78,6 @@ GPU_BODY int32_t made_place(int32_t row, int32_t unit, int32_t units)
 #undef WIDE
 #undef TYPE
 
-/* ---- statistics ---- */
-
-struct pointwise_sum_args {
-    const float *partial;
-    float *mean, *variance;
-    int64_t rows;
-    int32_t outputs, walkers;
-};
-enum { SUM_CHANNELS = 32, SUM_PARTS = POINTWISE_THREADS / SUM_CHANNELS };
-
-/* A line of threads for every eighth walker, which the first one adds up. */
-GPU_KERNEL_SHARED(pointwise_sum, struct pointwise_sum_args, POINTWISE_THREADS)
-{
-    GPU_SHARED double shared_sums[2][POINTWISE_THREADS];
-    const int32_t part = GPU_THREAD / SUM_CHANNELS, channel = GPU_BLOCK_X * SUM_CHANNELS + GPU_THREAD % SUM_CHANNELS;
-    double total[2] = {0, 0}, mean, variance;
-
-    for (int32_t walker = part; channel < a.outputs && walker < a.walkers; walker += SUM_PARTS) {
-        const float *from = a.partial + (int64_t)walker * 2 * a.outputs + channel;
-        total[0] += (double)from[0];
-        total[1] += (double)from[a.outputs];
-    }
-    shared_sums[0][GPU_THREAD] = total[0];
-    shared_sums[1][GPU_THREAD] = total[1];
-    GPU_SYNC();
-    if (part > 0 || channel >= a.outputs)
-        return;
-    for (int32_t p = 1; p < SUM_PARTS; p++) {
-        total[0] += shared_sums[0][GPU_THREAD + p * SUM_CHANNELS];
-        total[1] += shared_sums[1][GPU_THREAD + p * SUM_CHANNELS];
-    }
-    mean = total[0] / (double)a.rows;
-    variance = total[1] / (double)a.rows - mean * mean;
-    a.mean[channel] = (float)mean;
-    a.variance[channel] = variance < 0 ? 0 : (float)variance;
-}
-
 /* ---- launches ---- */
 
 static int32_t wide_of(const struct gpu_pointwise *what)
@@ -155,7 +118,6 @@ GPU_EXTERN void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *
     const int32_t wide = wide_of(what);
     const int64_t walkers = walkers_of(what), columns = (what->outputs + wide - 1) / wide;
     struct pointwise_args args;
-    struct pointwise_sum_args sum;
 
     memset(&args, 0, sizeof args);
     args.x = x;
@@ -179,12 +141,5 @@ GPU_EXTERN void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *
         LAUNCH(64_bf16);
     else
         LAUNCH(128_bf16);
-    memset(&sum, 0, sizeof sum);
-    sum.partial = scratch;
-    sum.mean = mean;
-    sum.variance = variance;
-    sum.rows = args.rows;
-    sum.outputs = args.outputs;
-    sum.walkers = (int32_t)walkers;
-    GPU_LAUNCH(pointwise_sum, stream, (sum.outputs + SUM_CHANNELS - 1) / SUM_CHANNELS, 1, POINTWISE_THREADS, sum);
+    gpu_walkers_moments(stream, scratch, walkers, args.rows, args.outputs, mean, variance);
 }

@@ -92,7 +92,7 @@ GPU_BODY void gpu_copy_wait(void)
 
 /* d (16 x 8, f32) += a (16 x 16) b (16 x 8). d: {row g, columns 2t, 2t + 1; the same of row g + 8}. a: {row g, columns
  * 2t and 2t + 1; row g + 8; row g, columns 2t + 8 and 2t + 9; row g + 8}. b: {rows 2t and 2t + 1 of column g; rows 2t +
- * 8 and 2t + 9}. PTX, mma.m16n8k16. */
+ * 8 and 2t + 9}. PTX, mma.m16n8k16. gpu_mma8 is of half the depth, m16n8k8: of a the first two, of b the first. */
 #define GPU_MMA(type)                                                                                                  \
     GPU_BODY void gpu_mma_##type(float d[4], const uint32_t a[4], const uint32_t b[2])                                 \
     {                                                                                                                  \
@@ -100,6 +100,13 @@ GPU_BODY void gpu_copy_wait(void)
                 "{%8, %9}, {%0, %1, %2, %3};\n"                                                                        \
                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                       \
                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                   \
+    }                                                                                                                  \
+    GPU_BODY void gpu_mma8_##type(float d[4], const uint32_t a[2], uint32_t b)                                         \
+    {                                                                                                                  \
+        __asm__("mma.sync.aligned.m16n8k8.row.col.f32." #type "." #type ".f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "      \
+                "{%0, %1, %2, %3};\n"                                                                                  \
+                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                       \
+                : "r"(a[0]), "r"(a[1]), "r"(b));                                                                       \
     }
 #if GPU_OLDER && __CUDA_ARCH__ >= 750
 /* The two halves of the depth: m16n8k8 takes the first two registers of a and the first of b, then the others. */
@@ -115,8 +122,18 @@ GPU_BODY void gpu_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
     gpu_mma_half(d, a[0], a[1], b[0]);
     gpu_mma_half(d, a[2], a[3], b[1]);
 }
+
+GPU_BODY void gpu_mma8_f16(float d[4], const uint32_t a[2], uint32_t b)
+{
+    gpu_mma_half(d, a[0], a[1], b);
+}
 #elif GPU_OLDER
 GPU_BODY void gpu_mma_f16(float[4], const uint32_t[4], const uint32_t[2])
+{
+    __trap();
+}
+
+GPU_BODY void gpu_mma8_f16(float[4], const uint32_t[2], uint32_t)
 {
     __trap();
 }
@@ -128,6 +145,11 @@ GPU_MMA(bf16)
 
 #if GPU_OLDER
 GPU_BODY void gpu_mma_bf16(float[4], const uint32_t[4], const uint32_t[2])
+{
+    __trap();
+}
+
+GPU_BODY void gpu_mma8_bf16(float[4], const uint32_t[2], uint32_t)
 {
     __trap();
 }
@@ -143,7 +165,16 @@ GPU_BODY void gpu_load_matrices(const uint16_t *row, uint32_t m[4])
                      : "memory");
 }
 
-/* The same turned round: rows 2t and 2t + 1 of column g. */
+/* Two matrices; lanes from 16 on give any valid address. */
+GPU_BODY void gpu_load_matrices2(const uint16_t *row, uint32_t m[2])
+{
+    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\n"
+                     : "=r"(m[0]), "=r"(m[1])
+                     : "r"(gpu_shared_address(row))
+                     : "memory");
+}
+
+/* Four, turned round: rows 2t and 2t + 1 of column g. */
 GPU_BODY void gpu_load_turned(const uint16_t *row, uint32_t m[4])
 {
     __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -212,6 +243,28 @@ GPU_BODY void gpu_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
 GPU_BODY void gpu_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
     emulated_mma(gpu_from_bf16, d, a, b);
+}
+
+GPU_BODY void gpu_mma8_of(float (*widen)(uint16_t bits), float d[4], const uint32_t a[2], uint32_t b)
+{
+    const uint32_t whole[4] = {a[0], a[1], 0, 0}, both[2] = {b, 0};
+
+    emulated_mma(widen, d, whole, both);
+}
+
+GPU_BODY void gpu_mma8_f16(float d[4], const uint32_t a[2], uint32_t b)
+{
+    gpu_mma8_of(gpu_from_f16, d, a, b);
+}
+
+GPU_BODY void gpu_mma8_bf16(float d[4], const uint32_t a[2], uint32_t b)
+{
+    gpu_mma8_of(gpu_from_bf16, d, a, b);
+}
+
+GPU_BODY void gpu_load_matrices2(const uint16_t *row, uint32_t m[2])
+{
+    emulated_load_matrices(row, 2, false, m);
 }
 
 GPU_BODY void gpu_load_matrices(const uint16_t *row, uint32_t m[4])

@@ -1,0 +1,387 @@
+/* Grouped 3x3 convolutions at stride 1 of narrow groups (4, 8, 16 or 32 channels, as ResNeXt has them) in 16-bit floats,
+ * channels last: products on tensor cores, sums in f32. One kernel makes outputs with their statistics, and gradients of
+ * data with the weights turned round; another one makes gradients of weights, in pieces that are added in a fixed order.
+ *
+ * What limits such convolutions is how often shared memory is read: an input is needed under nine taps. A warp therefore
+ * makes a strip of four lines of outputs, one below the other, and goes through the rows of inputs: what it has loaded of
+ * a row, for the three taps of a row of weights, serves all lines of outputs that the row belongs to. Where groups have
+ * 16 channels it also makes both octets of them. A line is 16 pixels of a row, or in images of up to 8 columns two rows
+ * of 8.
+ *
+ * A block walks over tiles, strips of 32 channels each: it brings a tile with what lies around it into shared memory
+ * while it computes the one before. */
+#include "backend/cuda/kernels/grouped.h"
+
+enum {
+    LINES = 4,           /* of a strip */
+    STRIP = LINES * 16,  /* pixels */
+    LOADS = 6,           /* at most, of a row of inputs */
+    NARROW = 8,          /* columns */
+    NARROW_HALO = 10,    /* rows, columns */
+    HALO_2 = 6 * 34,     /* pixels around two strips at most */
+    HALO_4 = 4 * NARROW_HALO * NARROW_HALO, /* around four */
+    TWO_STRIPS = 2,
+    FOUR_STRIPS = 4,
+};
+
+struct rows_args {
+    const void *x, *w; /* of a data gradient x is dy; of weights' gradients y is dy */
+    void *y;
+    float *partial; /* of statistics: (walkers, 2, channels), or NULL; of weights: pieces */
+    int32_t in[2], out[2], pad[2];
+    int32_t channels, width, images;
+    int32_t strips_across; /* of a tile, next to each other; of narrow images each strip is one of its own */
+    int32_t halo_rows, halo_columns;
+    int32_t tiles_across, tiles_down, tiles;
+    int32_t stage_rows, stage_columns; /* GROUPED_THREADS / OCTETS pixels of the halo, in rows and columns */
+    bool data;
+};
+
+/* ---- what differs by the width of groups: all of it is known when the kernels are compiled ---- */
+
+enum kind { GROUPS_8, GROUPS_16, GROUPS_32 };
+
+#define STRIPS_OF(kind) ((kind) == GROUPS_16 ? FOUR_STRIPS : TWO_STRIPS)
+/* Octets that a warp makes. */
+#define OCTETS_OF(kind) ((kind) == GROUPS_16 ? 2 : 1)
+/* Of a row of inputs, for a row of weights: two taps and the third one; three; three with two halves of the inputs. */
+#define LOADS_OF(kind) ((kind) == GROUPS_8 ? 2 : (kind) == GROUPS_16 ? 3 : 6)
+#define STEPS_OF(kind) (3 * LOADS_OF(kind))
+#define HALO_OF(kind)  ((kind) == GROUPS_16 ? HALO_4 : HALO_2)
+
+/* From a row's first load to another one of it. */
+GPU_BODY int32_t load_place(enum kind kind, int load)
+{
+    return kind == GROUPS_8 ? 2 * load * HALO_PIXEL
+                            : kind == GROUPS_16 ? load * HALO_PIXEL : load / 2 * HALO_PIXEL + load % 2 * 16;
+}
+
+/* Of the first load, for the lanes that bring inputs 8 to 15: of narrow groups those under the next tap. */
+GPU_BODY int32_t half_place(enum kind kind, int32_t half)
+{
+    return half * (kind == GROUPS_8 ? HALO_PIXEL : 8);
+}
+
+GPU_BODY int32_t first_channel(enum kind kind, int32_t group)
+{
+    return kind == GROUPS_8 ? group * 8 : kind == GROUPS_16 ? group * 16 : 0;
+}
+
+/* ---- where strips lie ---- */
+
+/* The image and the first output. */
+struct strip {
+    int32_t n, row, column;
+};
+
+GPU_BODY struct strip strip_of(const struct rows_args *a, bool narrow, int strips, int32_t tile, int32_t index)
+{
+    struct strip strip;
+
+    if (narrow) {
+        const int32_t at = tile * strips + index;
+        strip.n = at / a->tiles_down;
+        strip.row = (at - strip.n * a->tiles_down) * (2 * LINES);
+        strip.column = 0;
+    } else {
+        const int32_t line = tile / a->tiles_across;
+        strip.n = line / a->tiles_down;
+        strip.row = ((line - strip.n * a->tiles_down) * (strips / a->strips_across) + index / a->strips_across) * LINES;
+        strip.column = ((tile - line * a->tiles_across) * a->strips_across + index % a->strips_across) * 16;
+    }
+    return strip;
+}
+
+/* In shared memory, where the inputs of a strip begin. */
+GPU_BODY int32_t strip_place(const struct rows_args *a, bool narrow, int32_t index)
+{
+    if (narrow)
+        return index * NARROW_HALO * NARROW_HALO * HALO_PIXEL;
+    return (index / a->strips_across * LINES * a->halo_columns + index % a->strips_across * 16) * HALO_PIXEL;
+}
+
+/* From a strip's first pixel of inputs to that of a line's pixel. */
+GPU_BODY int32_t pixel_place(bool narrow, int32_t pixel)
+{
+    return (narrow ? pixel / NARROW * NARROW_HALO + pixel % NARROW : pixel) * HALO_PIXEL;
+}
+
+/* The output of a strip's pixel. */
+GPU_BODY struct strip output_of(bool narrow, struct strip strip, int32_t pixel)
+{
+    strip.row += narrow ? pixel / NARROW : pixel / 16;
+    strip.column += narrow ? pixel % NARROW : pixel % 16;
+    return strip;
+}
+
+GPU_BODY bool is_output(const struct rows_args *a, struct strip at)
+{
+    return at.n < a->images && at.row < a->out[0] && at.column < a->out[1];
+}
+
+GPU_BODY int64_t element_of(const struct rows_args *a, const int32_t extent[2], struct strip at)
+{
+    return (((int64_t)at.n * extent[0] + at.row) * extent[1] + at.column) * a->channels + GPU_BLOCK_Y * SLAB;
+}
+
+/* 32 channels of the pixels around a tile, zeros outside the image. A thread has an octet of every 64th. */
+GPU_BODY void stage_halo(const struct rows_args *a, bool narrow, int strips, int32_t tile, uint16_t *to)
+{
+    const int32_t thread = gpu_thread_again(), first = thread / OCTETS, octet = thread % OCTETS * 8;
+    int32_t row = first / a->halo_columns, column = first - row * a->halo_columns;
+    struct strip from = strip_of(a, narrow, strips, tile, 0);
+
+    to += first * HALO_PIXEL + octet;
+    GPU_ROLLED
+    while (row < a->halo_rows) {
+        struct strip at = from;
+        bool there;
+        if (narrow)
+            at = strip_of(a, narrow, strips, tile, row / NARROW_HALO);
+        at.row += (narrow ? row % NARROW_HALO : row) - a->pad[0];
+        at.column += column - a->pad[1];
+        there = at.n < a->images && at.row >= 0 && at.row < a->in[0] && at.column >= 0 && at.column < a->in[1];
+        gpu_copy_words(to, (const uint16_t *)a->x + (there ? element_of(a, a->in, at) + octet : 0), there);
+        to += GROUPED_THREADS / OCTETS * HALO_PIXEL;
+        row += a->stage_rows;
+        column += a->stage_columns;
+        if (column >= a->halo_columns) {
+            column -= a->halo_columns;
+            row++;
+        }
+    }
+}
+
+/* The gradients of a tile's outputs. */
+GPU_BODY void stage_outputs(const struct rows_args *a, bool narrow, int strips, int32_t tile, uint16_t *to)
+{
+    const int32_t thread = gpu_thread_again(), octet = thread % OCTETS, pixel = thread / OCTETS;
+
+    GPU_UNROLL
+    for (int i = 0; i < strips; i++) {
+        const struct strip at = output_of(narrow, strip_of(a, narrow, strips, tile, i), pixel);
+        const bool there = is_output(a, at);
+        gpu_copy_words(to + words_of(i * STRIP + pixel, octet),
+                       (const uint16_t *)a->y + (there ? element_of(a, a->out, at) + octet * 8 : 0), there);
+    }
+}
+
+/* What a block has made of a tile. */
+GPU_BODY void write_outputs(const struct rows_args *a, bool narrow, int strips, int32_t tile, const uint16_t *made)
+{
+    const int32_t thread = gpu_thread_again(), octet = thread % OCTETS, pixel = thread / OCTETS;
+
+    GPU_UNROLL
+    for (int i = 0; i < strips; i++) {
+        const struct strip at = output_of(narrow, strip_of(a, narrow, strips, tile, i), pixel);
+        if (is_output(a, at))
+            gpu_store_words((uint16_t *)a->y + element_of(a, a->out, at) + octet * 8,
+                            gpu_load_words(made + words_of(i * STRIP + pixel, octet)));
+    }
+}
+
+/* ---- statistics ---- */
+
+/* Sums of what a lane has made, and of their squares: of each octet two channels. */
+struct lane_sums {
+    float first[2][2], second[2][2];
+};
+
+/* Those of 32 lines of lanes and strips, added in order, are the walker's. `numbers`: 2 x 8 strips x SLAB. */
+GPU_BODY void leave_sums(const struct rows_args *a, enum kind kind, const struct lane_sums *sums, int32_t group,
+                         int32_t strip, float *numbers)
+{
+    const int lines = 8 * STRIPS_OF(kind);
+    const int32_t lane = GPU_LANE, line = strip * 8 + lane / 4;
+
+    GPU_SYNC();
+    GPU_UNROLL
+    for (int p = 0; p < OCTETS_OF(kind); p++) {
+        GPU_UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int32_t channel = (group * OCTETS_OF(kind) + p) * 8 + lane % 4 * 2 + i;
+            numbers[line * SLAB + channel] = sums->first[p][i];
+            numbers[(lines + line) * SLAB + channel] = sums->second[p][i];
+        }
+    }
+    GPU_SYNC();
+    if (GPU_THREAD < 2 * SLAB) {
+        const int32_t which = GPU_THREAD / SLAB, channel = GPU_THREAD % SLAB;
+        float sum = 0;
+        for (int i = 0; i < lines; i++)
+            sum += numbers[(which * lines + i) * SLAB + channel];
+        a->partial[((int64_t)GPU_BLOCK_X * 2 + which) * a->channels + GPU_BLOCK_Y * SLAB + channel] = sum;
+    }
+}
+
+/* ---- kernels ---- */
+
+/* Shared memory, in 16-bit numbers. */
+#define ROOM_OF(kind)        (2 * HALO_OF(kind) * HALO_PIXEL + STRIPS_OF(kind) * STRIP * SLAB)
+#define WEIGHTS_ROOM_OF(kind) (ROOM_OF(kind) + STRIPS_OF(kind) * STRIP * SLAB)
+
+#define TYPE f16
+#include "backend/cuda/kernels/grouped_rows.inc"
+#undef TYPE
+#define TYPE bf16
+#include "backend/cuda/kernels/grouped_rows.inc"
+#undef TYPE
+
+/* ---- launches ---- */
+
+static enum kind kind_of(const struct gpu_grouped *what)
+{
+    return what->width <= 8 ? GROUPS_8 : what->width == 16 ? GROUPS_16 : GROUPS_32;
+}
+
+/* How the strips of a tile lie, so that there are as few tiles as possible, with as little around them. */
+static void arrange(struct rows_args *args, int strips)
+{
+    int64_t least = INT64_MAX;
+
+    for (int across = 1; across <= strips; across *= 2) {
+        const int rows = strips / across * LINES, columns = across * 16;
+        const int64_t over = (args->out[1] + columns - 1) / columns, down = (args->out[0] + rows - 1) / rows;
+        const int64_t cost = over * down * 1024 + (rows + 2) * (columns + 2);
+        if (cost >= least)
+            continue;
+        least = cost;
+        args->strips_across = across;
+        args->tiles_across = (int32_t)over;
+        args->tiles_down = (int32_t)down;
+        args->halo_rows = rows + 2;
+        args->halo_columns = columns + 2;
+    }
+    args->tiles = (int32_t)(args->images * (int64_t)args->tiles_across * args->tiles_down);
+}
+
+static bool is_narrow(const struct rows_args *args)
+{
+    return args->out[1] <= NARROW;
+}
+
+static struct rows_args args_of(const struct gpu_grouped *what, bool data)
+{
+    const int strips = STRIPS_OF(kind_of(what));
+    struct rows_args args;
+
+    memset(&args, 0, sizeof args);
+    args.in[0] = (int32_t)(data ? what->p : what->h);
+    args.in[1] = (int32_t)(data ? what->q : what->w);
+    args.out[0] = (int32_t)(data ? what->h : what->p);
+    args.out[1] = (int32_t)(data ? what->w : what->q);
+    for (int i = 0; i < 2; i++)
+        args.pad[i] = data ? 2 - what->pad[i] : what->pad[i];
+    args.channels = (int32_t)what->channels;
+    args.width = what->width;
+    args.images = (int32_t)what->n;
+    args.data = data;
+    if (is_narrow(&args)) {
+        args.strips_across = args.tiles_across = 1;
+        args.tiles_down = (args.out[0] + 2 * LINES - 1) / (2 * LINES);
+        args.halo_rows = strips * NARROW_HALO;
+        args.halo_columns = NARROW_HALO;
+        args.tiles = (int32_t)(((int64_t)args.images * args.tiles_down + strips - 1) / strips);
+    } else {
+        arrange(&args, strips);
+    }
+    args.stage_rows = GROUPED_THREADS / OCTETS / args.halo_columns;
+    args.stage_columns = GROUPED_THREADS / OCTETS % args.halo_columns;
+    return args;
+}
+
+/* Blocks that walk over the tiles of a slab: in all no more than there is room for at once, `each` on a processor. */
+static int64_t walkers_of(const struct gpu_grouped *what, const struct rows_args *args, int each)
+{
+    const int64_t slabs = what->channels / SLAB, maximum = each * GPU_PROCESSORS / slabs;
+
+    return maximum < 1 ? 1 : maximum < args->tiles ? maximum : args->tiles;
+}
+
+/* By registers: as the kernels are declared. */
+#define EACH_OF(kind)         ((kind) == GROUPS_8 ? 4 : 2)
+#define WEIGHTS_EACH_OF(kind) ((kind) == GROUPS_8 ? 3 : 2) /* each leaves a piece to be added */
+
+#define LAUNCH_KIND(name, each, room)                                                                                  \
+    do {                                                                                                               \
+        const int64_t blocks = walkers_of(what, &args, each), slabs = what->channels / SLAB;                           \
+        const int which = 2 * (what->dtype == CVY_F16) + is_narrow(&args);                                             \
+        if (which == 0)                                                                                                \
+            GPU_LAUNCH_ROOM(name##_bf16, stream, blocks, slabs, GROUPED_THREADS, sizeof(uint16_t) * (room), args);                         \
+        else if (which == 1)                                                                                           \
+            GPU_LAUNCH_ROOM(name##_narrow_bf16, stream, blocks, slabs, GROUPED_THREADS, sizeof(uint16_t) * (room), args);                  \
+        else if (which == 2)                                                                                           \
+            GPU_LAUNCH_ROOM(name##_f16, stream, blocks, slabs, GROUPED_THREADS, sizeof(uint16_t) * (room), args);                          \
+        else                                                                                                           \
+            GPU_LAUNCH_ROOM(name##_narrow_f16, stream, blocks, slabs, GROUPED_THREADS, sizeof(uint16_t) * (room), args);                   \
+    } while (0)
+
+static void launch(void *stream, const struct gpu_grouped *what, struct rows_args args)
+{
+    switch (kind_of(what)) {
+    case GROUPS_8: LAUNCH_KIND(rows8, EACH_OF(GROUPS_8), ROOM_OF(GROUPS_8)); break;
+    case GROUPS_16: LAUNCH_KIND(rows16, EACH_OF(GROUPS_16), ROOM_OF(GROUPS_16)); break;
+    case GROUPS_32: LAUNCH_KIND(rows32, EACH_OF(GROUPS_32), ROOM_OF(GROUPS_32)); break;
+    }
+}
+
+static int64_t forward_walkers(const struct gpu_grouped *what)
+{
+    const struct rows_args args = args_of(what, false);
+
+    return walkers_of(what, &args, EACH_OF(kind_of(what)));
+}
+
+GPU_EXTERN int64_t gpu_grouped_rows_sums(const struct gpu_grouped *what)
+{
+    return forward_walkers(what) * 2 * what->channels;
+}
+
+GPU_EXTERN void gpu_grouped_rows_forward(void *stream, const struct gpu_grouped *what, const void *x, const void *w,
+                                         void *y, float *mean, float *variance, float *scratch)
+{
+    struct rows_args args = args_of(what, false);
+
+    args.x = x;
+    args.w = w;
+    args.y = y;
+    args.partial = mean ? scratch : NULL;
+    launch(stream, what, args);
+    if (mean)
+        gpu_walkers_moments(stream, scratch, forward_walkers(what), what->n * what->p * what->q, what->channels, mean,
+                            variance);
+}
+
+GPU_EXTERN void gpu_grouped_rows_data(void *stream, const struct gpu_grouped *what, const void *w, const void *dy,
+                                      void *dx)
+{
+    struct rows_args args = args_of(what, true);
+
+    args.x = dy;
+    args.w = w;
+    args.y = dx;
+    launch(stream, what, args);
+}
+
+GPU_EXTERN int64_t gpu_grouped_rows_scratch(const struct gpu_grouped *what)
+{
+    const struct rows_args args = args_of(what, false);
+
+    return walkers_of(what, &args, WEIGHTS_EACH_OF(kind_of(what))) * (what->channels / SLAB) * STEPS_OF(kind_of(what)) * FRAGMENTS;
+}
+
+GPU_EXTERN void gpu_grouped_rows_weights(void *stream, const struct gpu_grouped *what, const void *x, const void *dy,
+                                         float *dw, float *scratch)
+{
+    struct rows_args args = args_of(what, false);
+
+    args.x = x;
+    args.y = (void *)(uintptr_t)dy; /* read only */
+    args.partial = scratch;
+    switch (kind_of(what)) {
+    case GROUPS_8: LAUNCH_KIND(rows8_weights, WEIGHTS_EACH_OF(GROUPS_8), WEIGHTS_ROOM_OF(GROUPS_8)); break;
+    case GROUPS_16: LAUNCH_KIND(rows16_weights, WEIGHTS_EACH_OF(GROUPS_16), WEIGHTS_ROOM_OF(GROUPS_16)); break;
+    case GROUPS_32: LAUNCH_KIND(rows32_weights, WEIGHTS_EACH_OF(GROUPS_32), WEIGHTS_ROOM_OF(GROUPS_32)); break;
+    }
+    gpu_grouped_add(stream, what, STEPS_OF(kind_of(what)), walkers_of(what, &args, WEIGHTS_EACH_OF(kind_of(what))), scratch, dw);
+}
