@@ -274,15 +274,15 @@ static void a_candidate_is_timed_and_kept(void **state)
     must(gpu_allocate(device.stream, GPU_TICKETS * sizeof *device.tickets, (void **)&device.tickets));
     device.grouped = GPU_OWN_NEVER; /* what is measured here stands for our own kernels */
     device.base.dry_run = true;
-    must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &quick, 256, &seconds));
+    must(gpu_conv_measure(&device, &groups, "grouped 3", run_candidate, &quick, 256, &seconds));
     assert_true(seconds == 0 && candidate_runs == 0);
     device.base.dry_run = false;
-    must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &quick, 256, &seconds));
+    must(gpu_conv_measure(&device, &groups, "grouped 3", run_candidate, &quick, 256, &seconds));
     assert_true(seconds >= 0.001 && candidate_runs > 0);
-    must(gpu_conv_measure(&device, &wide, "grouped 1", run_candidate, &slow, 256, &seconds));
+    must(gpu_conv_measure(&device, &wide, "grouped 3", run_candidate, &slow, 256, &seconds));
     assert_true(seconds >= 0.2);
     candidate_runs = 0;
-    must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &slow, 256, &seconds));
+    must(gpu_conv_measure(&device, &groups, "grouped 3", run_candidate, &slow, 256, &seconds));
     assert_true(seconds < 0.1 && candidate_runs == 0);
     must(gpu_conv_measure(&device, &groups, "other", run_candidate, &quick, 256, &seconds));
     assert_true(candidate_runs > 0);
@@ -305,11 +305,11 @@ static void a_candidate_is_timed_and_kept(void **state)
     /* The next process does not time it; where nothing is timed, it is not known either. */
     candidate_runs = 0;
     assert_true(open_device(true));
-    must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &slow, 256, &seconds));
+    must(gpu_conv_measure(&device, &groups, "grouped 3", run_candidate, &slow, 256, &seconds));
     assert_true(seconds >= 0.001 && seconds < 0.1 && candidate_runs == 0);
     close_device();
     assert_true(open_device(false));
-    must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &slow, 256, &seconds));
+    must(gpu_conv_measure(&device, &groups, "grouped 3", run_candidate, &slow, 256, &seconds));
     assert_true(seconds == 0 && candidate_runs == 0);
     close_device();
     assert_string_equal(warnings, "");

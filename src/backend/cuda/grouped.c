@@ -3,7 +3,7 @@
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"
 
-static const char kernels_name[] = "grouped 2"; /* kept times are of this name: a new number for new kernels */
+static const char kernels_name[] = "grouped 3"; /* kept times are of this name: a new number for new kernels */
 enum { MAX_PIXELS_PER_IMAGE = 1 << 30, MAX_SIDE = 8192 }; /* tiles of at least 32 pixels: fewer than 2^31 of them */
 
 /* CVY_UNAVAILABLE where the kernels do not do it. */
@@ -17,7 +17,7 @@ static cvy_status call_of(const struct gpu_conv_problem *p, struct gpu_grouped *
         p->stride[0] > 2 || p->k != p->c || p->c % 32 != 0 || (width != 4 && width != 8 && width != 16 && width != 32))
         return cvy_fail(CVY_UNAVAILABLE, "our kernels for groups do 3x3 of 4, 8, 16 or 32 channels each");
     if (p->n * p->h * p->w > MAX_PIXELS_PER_IMAGE || p->n * p->p * p->q > MAX_PIXELS_PER_IMAGE || p->h > MAX_SIDE ||
-        p->w > MAX_SIDE)
+        p->w > MAX_SIDE || (p->h + 2) * (p->w + 2) * p->c > INT32_MAX || p->p * p->q * p->c > INT32_MAX)
         return cvy_fail(CVY_UNAVAILABLE, "the images are too large or too many");
     if (p->bias || p->residual || p->activation != CVY_ACTIVATION_NONE || p->prologue != GPU_PART_NONE ||
         p->gradient_sums != GPU_PART_NONE)
@@ -124,8 +124,8 @@ static struct gpu_own_conv own_of(const struct gpu_device *device, const struct 
     size_t bytes = statistics_bytes(device, problem, &candidate->call);
 
     if (problem->pass == GPU_CONV_WEIGHTS)
-        bytes = (size_t)(weights_floats(device, &candidate->call) + problem->k * candidate->call.width * 9) *
-                sizeof(float);
+        bytes =
+            (size_t)(weights_floats(device, &candidate->call) + problem->k * candidate->call.width * 9) * sizeof(float);
     return (struct gpu_own_conv){
         .name = kernels_name, .run = run_candidate, .context = candidate, .scratch_bytes = bytes};
 }

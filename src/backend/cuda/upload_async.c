@@ -2,11 +2,18 @@
  *
  * Call n copies into a place that was last read by work queued before call n - 1: at every call an event is recorded in
  * the stream of the work, and the copies of call n wait for the event of call n - 1. */
+#include <pthread.h>
 #include <string.h>
 
 #include "backend/cuda/gpu.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "base/resources.h"
 
-enum { ALIGNMENT = 256 };
+/* A batch goes through pinned memory in pieces, so that the GPU fetches one while the next is being copied there; of
+ * large ones several threads copy, as one is slower than the bus. */
+enum { ALIGNMENT = 256, PIECE = 1 << 20, LARGE = 4 * PIECE, COPIERS = 4 };
 
 static size_t align_up(size_t bytes)
 {
@@ -52,19 +59,77 @@ static cvy_status take_pinned(struct gpu_device *gpu, int turn, size_t bytes)
     return CVY_OK;
 }
 
+struct piece {
+    void *to, *pinned;
+    const void *host;
+    size_t bytes;
+};
+
+struct copy {
+    struct gpu_device *gpu;
+    pthread_mutex_t mutex; /* the stream's queue */
+    struct piece *pieces;
+};
+
+static cvy_status copy_begin(void *context, void **state)
+{
+    *state = NULL;
+    return gpu_enter_of(((struct copy *)context)->gpu);
+}
+
+static cvy_status copy_piece(void *context, void *state, int64_t index)
+{
+    struct copy *copy = context;
+    const struct piece *piece = &copy->pieces[index];
+    cvy_status status;
+
+    (void)state;
+    memcpy(piece->pinned, piece->host, piece->bytes);
+    pthread_mutex_lock(&copy->mutex);
+    status = gpu_upload(copy->gpu->uploads.stream, piece->to, piece->pinned, piece->bytes);
+    pthread_mutex_unlock(&copy->mutex);
+    return status;
+}
+
+/* By way of pinned memory of as many bytes. */
+static cvy_status copy_through(struct gpu_device *gpu, void *to, char *pinned, const void *host, size_t bytes)
+{
+    const int cores = cvy_default_threads(), threads = bytes < LARGE ? 1 : cores < COPIERS ? cores : COPIERS;
+    const size_t pieces = (bytes + PIECE - 1) / PIECE;
+    struct copy copy = {.gpu = gpu};
+    const struct cvy_parallel work = {.context = &copy, .begin = copy_begin, .each = copy_piece};
+    cvy_status status;
+
+    if (pieces == 0)
+        return CVY_OK;
+    copy.pieces = cvy_calloc(pieces, sizeof *copy.pieces);
+    if (!copy.pieces)
+        return cvy_fail_memory(pieces * sizeof *copy.pieces, "the copies of a batch");
+    for (size_t i = 0; i < pieces; i++) {
+        const size_t done = i * PIECE, left = bytes - done;
+        copy.pieces[i] =
+            (struct piece){(char *)to + done, pinned + done, (const char *)host + done, left < PIECE ? left : PIECE};
+    }
+    pthread_mutex_init(&copy.mutex, NULL);
+    status = cvy_parallel_run(&work, (int64_t)pieces, threads);
+    pthread_mutex_destroy(&copy.mutex);
+    cvy_free(copy.pieces);
+    return status;
+}
+
 /* Pageable memory goes by way of pinned memory; what is pinned or the GPU's own is copied from where it is. */
-static cvy_status copy_in(struct gpu_uploads *uploads, void *to, const void *from, enum gpu_memory place, size_t bytes,
+static cvy_status copy_in(struct gpu_device *gpu, void *to, const void *from, enum gpu_memory place, size_t bytes,
                           size_t *used)
 {
+    struct gpu_uploads *uploads = &gpu->uploads;
     char *pinned = (char *)uploads->pinned[uploads->turn] + *used;
 
     if (place == GPU_MEMORY_DEVICE)
         return gpu_copy(uploads->stream, to, from, bytes);
     if (place == GPU_MEMORY_PINNED)
         return gpu_upload(uploads->stream, to, from, bytes);
-    memcpy(pinned, from, bytes);
     *used += align_up(bytes);
-    return gpu_upload(uploads->stream, to, pinned, bytes);
+    return copy_through(gpu, to, pinned, from, bytes);
 }
 
 cvy_status gpu_upload_async(cvy_device *device, void *const *to, const void *const *from, const size_t *bytes,
@@ -87,7 +152,7 @@ cvy_status gpu_upload_async(cvy_device *device, void *const *to, const void *con
         CVY_TRY(gpu_stream_wait_event(uploads->stream, uploads->queued[!turn]));
     for (int i = 0; i < count; i++) {
         const enum gpu_memory place = gpu_memory_of(from[i]);
-        CVY_TRY(copy_in(uploads, to[i], from[i], place, bytes[i], &used));
+        CVY_TRY(copy_in(gpu, to[i], from[i], place, bytes[i], &used));
         direct |= place != GPU_MEMORY_HOST;
     }
     CVY_TRY(gpu_event_record(uploads->copied[turn], uploads->stream));

@@ -1,5 +1,5 @@
-/* What the kernels of grouped 3x3 convolutions share: a block works on a slab of 32 channels, whole groups of them, a warp
- * on octets of neighbours. */
+/* What the kernels of grouped 3x3 convolutions share: a block works on a slab of 32 channels, whole groups of them, a
+ * warp on octets of neighbours. */
 #ifndef CVY_BACKEND_CUDA_KERNELS_GROUPED_H
 #define CVY_BACKEND_CUDA_KERNELS_GROUPED_H
 
@@ -13,8 +13,8 @@ enum {
     GROUPED_THREADS = 256,
     HALO_PIXEL = SLAB + 8, /* places of a pixel: 8 neighbours lie in banks of their own, and by how much a tap is away
                             * is the same everywhere */
-    /* Of 16 inputs each, for an octet of outputs. Groups of up to 8: an octet of inputs under two taps, in the order of
-     * the taps or (BY_ROWS) of those of a row; of 16: under a tap; of 32: in two halves. */
+    /* Steps of 16 inputs each, for an octet of outputs. Groups of up to 8: an octet of inputs under two taps, in the
+     * order of the taps or (BY_ROWS) of those of a row; of 16: under a tap; of 32: in two halves. */
     STEPS_8 = 5,
     STEPS_8_BY_ROWS = 6,
     STEPS_16 = 9,
@@ -45,19 +45,27 @@ GPU_BODY int32_t words_of(int32_t pixel, int32_t octet)
 }
 
 /* The weights of two inputs, `in` and the next one, for an output, channels of the slab, under a tap of the convolution
- * whose weights `w` are: of a data gradient inputs are channels of dy. 0 between groups, and where there is no tap. */
-GPU_BODY uint32_t group_weights(const void *w, int32_t width, bool data, int32_t in, int32_t out, int32_t tap)
+ * whose weights of the slab `w` are: of a data gradient inputs are channels of dy. `width`: a power of two. 0 between
+ * groups, and where there is no tap. */
+GPU_BODY uint32_t group_weights(const uint16_t *w, int32_t width, bool data, int32_t in, int32_t out, int32_t tap)
 {
-    const uint16_t *from = (const uint16_t *)w + (int64_t)GPU_BLOCK_Y * SLAB * TAPS * width + tap * width;
     uint32_t pair = 0;
 
     GPU_UNROLL
     for (int i = 0; i < 2; i++) {
         const int32_t outer = data ? in + i : out, inner = data ? out : in + i;
-        if (tap < TAPS && outer / width == inner / width)
-            pair |= (uint32_t)from[outer * TAPS * width + inner % width] << 16 * i;
+        if (tap < TAPS) {
+            const uint32_t weight = w[(outer * TAPS + tap) * width + (inner & (width - 1))];
+            pair |= (width > 8 || (outer ^ inner) < width ? weight : 0) << 16 * i;
+        }
     }
     return pair;
+}
+
+/* Those of the block's slab. */
+GPU_BODY const uint16_t *slab_weights(const void *w, int32_t width)
+{
+    return (const uint16_t *)w + (int64_t)GPU_BLOCK_Y * SLAB * TAPS * width;
 }
 
 /* Adds `pieces` of gradients of weights, as the kernels leave them, in order. */

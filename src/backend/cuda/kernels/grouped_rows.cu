@@ -10,10 +10,12 @@
  *
  * A block walks over tiles, strips of 32 channels each: it brings a tile with what lies around it into shared memory
  * while it computes the one before. */
+#include "backend/cuda/kernels/channels.h"
 #include "backend/cuda/kernels/grouped.h"
 
 enum {
-    LINES = 4,           /* of a strip */
+    LINE_BITS = 2,
+    LINES = 1 << LINE_BITS, /* of a strip */
     STRIP = LINES * 16,  /* pixels */
     LOADS = 6,           /* at most, of a row of inputs */
     NARROW = 8,          /* columns */
@@ -30,10 +32,13 @@ struct rows_args {
     float *partial; /* of statistics: (walkers, 2, channels), or NULL; of weights: pieces */
     int32_t in[2], out[2], pad[2];
     int32_t channels, width, images;
-    int32_t strips_across; /* of a tile, next to each other; of narrow images each strip is one of its own */
+    int32_t across_bits; /* 1 << these strips of a tile lie next to each other; of narrow images each is one of its own */
     int32_t halo_rows, halo_columns;
     int32_t tiles_across, tiles_down, tiles;
-    int32_t stage_rows, stage_columns; /* GROUPED_THREADS / OCTETS pixels of the halo, in rows and columns */
+    /* GROUPED_THREADS / OCTETS pixels of the halo, in rows and columns; in elements of x, and from the end of a row of the
+     * halo to the next. */
+    int32_t stage_rows, stage_columns, stage_elements, row_elements;
+    struct gpu_divisor by_halo_columns, by_tiles_across, by_tiles_down;
     bool data;
 };
 
@@ -44,7 +49,7 @@ enum kind { GROUPS_8, GROUPS_16, GROUPS_32 };
 #define STRIPS_OF(kind) ((kind) == GROUPS_16 ? FOUR_STRIPS : TWO_STRIPS)
 /* Octets that a warp makes. */
 #define OCTETS_OF(kind) ((kind) == GROUPS_16 ? 2 : 1)
-/* Of a row of inputs, for a row of weights: two taps and the third one; three; three with two halves of the inputs. */
+/* Loads of a row of inputs, for a row of weights: two taps and the third one; three; three with two halves of the inputs. */
 #define LOADS_OF(kind) ((kind) == GROUPS_8 ? 2 : (kind) == GROUPS_16 ? 3 : 6)
 #define STEPS_OF(kind) (3 * LOADS_OF(kind))
 #define HALO_OF(kind)  ((kind) == GROUPS_16 ? HALO_4 : HALO_2)
@@ -56,7 +61,7 @@ GPU_BODY int32_t load_place(enum kind kind, int load)
                             : kind == GROUPS_16 ? load * HALO_PIXEL : load / 2 * HALO_PIXEL + load % 2 * 16;
 }
 
-/* Of the first load, for the lanes that bring inputs 8 to 15: of narrow groups those under the next tap. */
+/* What the lanes of the first load bring that have inputs 8 to 15: of narrow groups those under the next tap. */
 GPU_BODY int32_t half_place(enum kind kind, int32_t half)
 {
     return half * (kind == GROUPS_8 ? HALO_PIXEL : 8);
@@ -74,22 +79,30 @@ struct strip {
     int32_t n, row, column;
 };
 
-GPU_BODY struct strip strip_of(const struct rows_args *a, bool narrow, int strips, int32_t tile, int32_t index)
+/* A tile's first strip; of a narrow image's tile strips have to be looked up one by one. */
+GPU_BODY struct strip tile_of(const struct rows_args *a, bool narrow, int strips, int32_t tile)
 {
-    struct strip strip;
+    struct strip first = {tile * strips, 0, 0};
 
-    if (narrow) {
-        const int32_t at = tile * strips + index;
-        strip.n = at / a->tiles_down;
-        strip.row = (at - strip.n * a->tiles_down) * (2 * LINES);
-        strip.column = 0;
-    } else {
-        const int32_t line = tile / a->tiles_across;
-        strip.n = line / a->tiles_down;
-        strip.row = ((line - strip.n * a->tiles_down) * (strips / a->strips_across) + index / a->strips_across) * LINES;
-        strip.column = ((tile - line * a->tiles_across) * a->strips_across + index % a->strips_across) * 16;
+    if (!narrow) {
+        const int32_t line = gpu_quotient(tile, &a->by_tiles_across, &first.column);
+        first.n = gpu_quotient(line, &a->by_tiles_down, &first.row);
+        first.row *= strips >> a->across_bits << LINE_BITS;
+        first.column <<= a->across_bits + 4;
     }
-    return strip;
+    return first;
+}
+
+GPU_BODY struct strip strip_of(const struct rows_args *a, bool narrow, struct strip tile, int32_t index)
+{
+    if (narrow) {
+        tile.n = gpu_quotient(tile.n + index, &a->by_tiles_down, &tile.row);
+        tile.row *= 2 * LINES;
+    } else {
+        tile.row += index >> a->across_bits << LINE_BITS;
+        tile.column += (index & ((1 << a->across_bits) - 1)) << 4;
+    }
+    return tile;
 }
 
 /* In shared memory, where the inputs of a strip begin. */
@@ -97,7 +110,8 @@ GPU_BODY int32_t strip_place(const struct rows_args *a, bool narrow, int32_t ind
 {
     if (narrow)
         return index * NARROW_HALO * NARROW_HALO * HALO_PIXEL;
-    return (index / a->strips_across * LINES * a->halo_columns + index % a->strips_across * 16) * HALO_PIXEL;
+    return ((index >> a->across_bits << LINE_BITS) * a->halo_columns + ((index & ((1 << a->across_bits) - 1)) << 4)) *
+           HALO_PIXEL;
 }
 
 /* From a strip's first pixel of inputs to that of a line's pixel. */
@@ -106,77 +120,107 @@ GPU_BODY int32_t pixel_place(bool narrow, int32_t pixel)
     return (narrow ? pixel / NARROW * NARROW_HALO + pixel % NARROW : pixel) * HALO_PIXEL;
 }
 
-/* The output of a strip's pixel. */
-GPU_BODY struct strip output_of(bool narrow, struct strip strip, int32_t pixel)
+/* The first of an image's numbers in the slab. */
+GPU_BODY const uint16_t *image_of(const struct rows_args *a, const void *images, const int32_t extent[2], int32_t n)
 {
-    strip.row += narrow ? pixel / NARROW : pixel / 16;
-    strip.column += narrow ? pixel % NARROW : pixel % 16;
-    return strip;
+    return (const uint16_t *)images + (int64_t)n * extent[0] * extent[1] * a->channels + GPU_BLOCK_Y * SLAB;
 }
 
-GPU_BODY bool is_output(const struct rows_args *a, struct strip at)
+GPU_BODY bool is_inside(const int32_t extent[2], int32_t row, int32_t column)
 {
-    return at.n < a->images && at.row < a->out[0] && at.column < a->out[1];
-}
-
-GPU_BODY int64_t element_of(const struct rows_args *a, const int32_t extent[2], struct strip at)
-{
-    return (((int64_t)at.n * extent[0] + at.row) * extent[1] + at.column) * a->channels + GPU_BLOCK_Y * SLAB;
+    return (uint32_t)row < (uint32_t)extent[0] && (uint32_t)column < (uint32_t)extent[1];
 }
 
 /* 32 channels of the pixels around a tile, zeros outside the image. A thread has an octet of every 64th. */
-GPU_BODY void stage_halo(const struct rows_args *a, bool narrow, int strips, int32_t tile, uint16_t *to)
+GPU_BODY void stage_wide(const struct rows_args *a, struct strip tile, uint16_t *to)
 {
     const int32_t thread = gpu_thread_again(), first = thread / OCTETS, octet = thread % OCTETS * 8;
-    int32_t row = first / a->halo_columns, column = first - row * a->halo_columns;
-    struct strip from = strip_of(a, narrow, strips, tile, 0);
+    const int32_t top = tile.row - a->pad[0], left = tile.column - a->pad[1];
+    const uint16_t *const image = image_of(a, a->x, a->in, tile.n) + octet;
+    int32_t column, row = gpu_quotient(first, &a->by_halo_columns, &column) + top, from;
 
+    column += left;
+    from = (row * a->in[1] + column) * a->channels;
     to += first * HALO_PIXEL + octet;
     GPU_ROLLED
-    while (row < a->halo_rows) {
-        struct strip at = from;
-        bool there;
-        if (narrow)
-            at = strip_of(a, narrow, strips, tile, row / NARROW_HALO);
-        at.row += (narrow ? row % NARROW_HALO : row) - a->pad[0];
-        at.column += column - a->pad[1];
-        there = at.n < a->images && at.row >= 0 && at.row < a->in[0] && at.column >= 0 && at.column < a->in[1];
-        gpu_copy_words(to, (const uint16_t *)a->x + (there ? element_of(a, a->in, at) + octet : 0), there);
+    while (row < top + a->halo_rows) {
+        const bool there = is_inside(a->in, row, column);
+        gpu_copy_words(to, image + (there ? from : 0), there);
         to += GROUPED_THREADS / OCTETS * HALO_PIXEL;
+        from += a->stage_elements;
         row += a->stage_rows;
         column += a->stage_columns;
-        if (column >= a->halo_columns) {
+        if (column >= left + a->halo_columns) {
             column -= a->halo_columns;
+            from += a->row_elements;
             row++;
         }
     }
 }
 
+GPU_BODY void stage_narrow(const struct rows_args *a, int strips, struct strip tile, uint16_t *to)
+{
+    const int32_t thread = gpu_thread_again(), first = thread / OCTETS, octet = thread % OCTETS * 8;
+
+    GPU_ROLLED
+    for (int32_t place = first; place < strips * NARROW_HALO * NARROW_HALO; place += GROUPED_THREADS / OCTETS) {
+        const int32_t index = place / (NARROW_HALO * NARROW_HALO);
+        const int32_t pixel = place - index * NARROW_HALO * NARROW_HALO;
+        const struct strip strip = strip_of(a, true, tile, index);
+        const int32_t row = strip.row + pixel / NARROW_HALO - a->pad[0], column = pixel % NARROW_HALO - a->pad[1];
+        const bool there = strip.n < a->images && is_inside(a->in, row, column);
+        gpu_copy_words(to + place * HALO_PIXEL + octet,
+                       there ? image_of(a, a->x, a->in, strip.n) + (row * a->in[1] + column) * a->channels + octet
+                             : (const uint16_t *)a->x,
+                       there);
+    }
+}
+
+GPU_BODY void stage_halo(const struct rows_args *a, bool narrow, int strips, struct strip tile, uint16_t *to)
+{
+    if (narrow)
+        stage_narrow(a, strips, tile, to);
+    else
+        stage_wide(a, tile, to);
+}
+
+/* Outputs that a thread moves: an octet of a pixel of each strip. NULL: there is none. */
+GPU_BODY const uint16_t *output_of(const struct rows_args *a, bool narrow, struct strip tile, int32_t index,
+                                   int32_t pixel, int32_t octet)
+{
+    const struct strip strip = strip_of(a, narrow, tile, index);
+    const int32_t row = strip.row + (narrow ? pixel / NARROW : pixel / 16);
+    const int32_t column = strip.column + (narrow ? pixel % NARROW : pixel % 16);
+
+    if (!is_inside(a->out, row, column) || (narrow && strip.n >= a->images))
+        return NULL;
+    return image_of(a, a->y, a->out, strip.n) + (row * a->out[1] + column) * a->channels + octet * 8;
+}
+
 /* The gradients of a tile's outputs. */
-GPU_BODY void stage_outputs(const struct rows_args *a, bool narrow, int strips, int32_t tile, uint16_t *to)
+GPU_BODY void stage_outputs(const struct rows_args *a, bool narrow, int strips, struct strip tile, uint16_t *to)
 {
     const int32_t thread = gpu_thread_again(), octet = thread % OCTETS, pixel = thread / OCTETS;
 
+    to += words_of(pixel, octet);
     GPU_UNROLL
     for (int i = 0; i < strips; i++) {
-        const struct strip at = output_of(narrow, strip_of(a, narrow, strips, tile, i), pixel);
-        const bool there = is_output(a, at);
-        gpu_copy_words(to + words_of(i * STRIP + pixel, octet),
-                       (const uint16_t *)a->y + (there ? element_of(a, a->out, at) + octet * 8 : 0), there);
+        const uint16_t *from = output_of(a, narrow, tile, i, pixel, octet);
+        gpu_copy_words(to + i * STRIP * SLAB, from ? from : (const uint16_t *)a->y, from != NULL);
     }
 }
 
 /* What a block has made of a tile. */
-GPU_BODY void write_outputs(const struct rows_args *a, bool narrow, int strips, int32_t tile, const uint16_t *made)
+GPU_BODY void write_outputs(const struct rows_args *a, bool narrow, int strips, struct strip tile, const uint16_t *made)
 {
     const int32_t thread = gpu_thread_again(), octet = thread % OCTETS, pixel = thread / OCTETS;
 
+    made += words_of(pixel, octet);
     GPU_UNROLL
     for (int i = 0; i < strips; i++) {
-        const struct strip at = output_of(narrow, strip_of(a, narrow, strips, tile, i), pixel);
-        if (is_output(a, at))
-            gpu_store_words((uint16_t *)a->y + element_of(a, a->out, at) + octet * 8,
-                            gpu_load_words(made + words_of(i * STRIP + pixel, octet)));
+        uint16_t *const to = (uint16_t *)(uintptr_t)output_of(a, narrow, tile, i, pixel, octet);
+        if (to)
+            gpu_store_words(to, gpu_load_words(made + i * STRIP * SLAB));
     }
 }
 
@@ -239,14 +283,14 @@ static void arrange(struct rows_args *args, int strips)
 {
     int64_t least = INT64_MAX;
 
-    for (int across = 1; across <= strips; across *= 2) {
-        const int rows = strips / across * LINES, columns = across * 16;
+    for (int bits = 0; 1 << bits <= strips; bits++) {
+        const int rows = (strips >> bits) * LINES, columns = 16 << bits;
         const int64_t over = (args->out[1] + columns - 1) / columns, down = (args->out[0] + rows - 1) / rows;
         const int64_t cost = over * down * 1024 + (rows + 2) * (columns + 2);
         if (cost >= least)
             continue;
         least = cost;
-        args->strips_across = across;
+        args->across_bits = bits;
         args->tiles_across = (int32_t)over;
         args->tiles_down = (int32_t)down;
         args->halo_rows = rows + 2;
@@ -277,7 +321,7 @@ static struct rows_args args_of(const struct gpu_grouped *what, bool data)
     args.images = (int32_t)what->n;
     args.data = data;
     if (is_narrow(&args)) {
-        args.strips_across = args.tiles_across = 1;
+        args.tiles_across = 1;
         args.tiles_down = (args.out[0] + 2 * LINES - 1) / (2 * LINES);
         args.halo_rows = strips * NARROW_HALO;
         args.halo_columns = NARROW_HALO;
@@ -287,6 +331,11 @@ static struct rows_args args_of(const struct gpu_grouped *what, bool data)
     }
     args.stage_rows = GROUPED_THREADS / OCTETS / args.halo_columns;
     args.stage_columns = GROUPED_THREADS / OCTETS % args.halo_columns;
+    args.stage_elements = (args.stage_rows * args.in[1] + args.stage_columns) * args.channels;
+    args.row_elements = (args.in[1] - args.halo_columns) * args.channels;
+    args.by_halo_columns = gpu_divisor_of(args.halo_columns);
+    args.by_tiles_across = gpu_divisor_of(args.tiles_across);
+    args.by_tiles_down = gpu_divisor_of(args.tiles_down);
     return args;
 }
 

@@ -99,8 +99,8 @@ void gpu_grouped_data(void *stream, const struct gpu_grouped *what, const void *
 int64_t gpu_grouped_scratch(const struct gpu_grouped *what);
 void gpu_grouped_weights(void *stream, const struct gpu_grouped *what, const void *x, const void *dy, float *dw,
                          float *scratch);
-/* grouped_rows.cu: the same at stride 1 only, faster; takes up to 97 KiB of shared memory. The forward pass gives mean and
- * variance of its output (channels) unless they are NULL; `scratch` is this many floats then. */
+/* grouped_rows.cu: the same at stride 1 only, faster; takes up to 97 KiB of shared memory. The forward pass gives mean
+ * and variance of its output (channels) unless they are NULL; `scratch` is this many floats then. */
 int64_t gpu_grouped_rows_sums(const struct gpu_grouped *what);
 void gpu_grouped_rows_forward(void *stream, const struct gpu_grouped *what, const void *x, const void *w, void *y,
                               float *mean, float *variance, float *scratch);
