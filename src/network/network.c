@@ -47,15 +47,27 @@ struct cvy_model_options cvy_model_options_usual(const struct cvy_architecture *
     return model;
 }
 
-/* Features are read as floats whatever the network computes in. */
-static void widen_features(struct cvy_graph *graph)
+/* The value in f32: that of a cast that is there already, or of a new one. */
+static cvy_val widened(struct cvy_graph *graph, cvy_val value)
+{
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const struct cvy_node *node = &graph->nodes[n];
+
+        if (node->op == CVY_OP_CAST && node->in[0] == value && graph->values[node->out[0]].dtype == CVY_F32)
+            return node->out[0];
+    }
+    return cvy_cast(graph, value, CVY_F32);
+}
+
+/* Results are read as floats whatever the network computes in. */
+static void widen_results(struct cvy_graph *graph)
 {
     for (int32_t r = 0; r < graph->result_count; r++) {
         struct cvy_graph_result *result = &graph->results[r];
 
-        if (result->kind == CVY_RESULT_NAMED && strcmp(result->name, CVY_FEATURES) == 0 &&
+        if (result->kind == CVY_RESULT_NAMED && graph->status == CVY_OK &&
             cvy_dtype_size(graph->values[result->value].dtype) == 2)
-            result->value = cvy_cast(graph, result->value, CVY_F32);
+            result->value = widened(graph, result->value);
     }
 }
 
@@ -79,7 +91,7 @@ cvy_status cvy_network_graph(const struct cvy_architecture *architecture, const 
     if (dtype == CVY_F32)
         return CVY_OK;
     cvy_rewrite_precision(graph, cvy_ops, dtype);
-    widen_features(graph);
+    widen_results(graph);
     if (mode != CVY_MODEL_INFER && device->conv_statistics && cvy_dtype_size(dtype) == 2)
         cvy_rewrite_statistics(graph);
     status = cvy_graph_status(graph);

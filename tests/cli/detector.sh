@@ -42,6 +42,17 @@ expect_text recorded/metrics.csv '^0,[0-9.]+,'
 expect 0 "$convoy" -q evaluate records --weights recorded/checkpoint.safetensors --format json
 expect_text out '"stats": \[[-0-9.]'
 
+# ---- in 16 bits: validation reads what the network gives in them, losses near those in 32 ----
+if ! sanitized && ! without_bf16; then
+    expect 0 steps narrow --precision bf16
+    column=$(head -n 1 calm/metrics.csv | tr , '\n' | grep -n '^val.total_loss$' | cut -d : -f 1)
+    for run in calm narrow; do
+        tail -n 1 $run/metrics.csv | cut -d , -f "$column"
+    done >losses
+    awk '{ loss[NR] = $1 } END { exit !(loss[1] > 0 && loss[2] > 0.9 * loss[1] && loss[2] < 1.1 * loss[1]) }' losses ||
+        fail "validation losses in fp32 and bf16: $(tr '\n' ' ' <losses)"
+fi
+
 # ---- in 8 bits ----
 if ! sanitized; then
     expect 0 "$convoy" -q quantize calm/checkpoint.safetensors int8.safetensors --data data --max-drop 100 --format json
