@@ -37,9 +37,9 @@ struct cpu_int8_tiles {
     int64_t planes, plane_rows, block_channels, pitch_bytes, block_bytes, column_step;
     int64_t task_segments, segment_tasks, task_panels, panel_tasks;
     int64_t near_panels; /* that a block is multiplied by before the next block is */
-    bool whole_rows; /* all columns and channels are copied as they lie */
-    bool diagonal;   /* each tile of 16 output channels reads channels of its own */
-    bool ends_ahead; /* the memory that is written is made ready before */
+    bool whole_rows;     /* all columns and channels are copied as they lie */
+    bool diagonal;       /* each tile of 16 output channels reads channels of its own */
+    bool ends_ahead;     /* the memory that is written is made ready before */
 };
 
 struct cpu_int8_tile_loops {
