@@ -80,8 +80,7 @@ static void release(struct cvy_group *group)
     }
     if (group->listener >= 0)
         close(group->listener);
-    for (int i = 0; group->names && i < group->world; i++)
-        cvy_free(group->names[i]);
+    cvy_free(group->name_texts);
     cvy_free(group->names);
     cvy_free(group->control);
     cvy_free(group->sessions);
@@ -130,12 +129,13 @@ static cvy_status allocate(const struct cvy_comm_config *place, double timeout, 
     find_neighbours(group);
     group->peers = cvy_calloc(world, sizeof *group->peers);
     group->names = cvy_calloc(world, sizeof *group->names);
+    group->name_texts = cvy_calloc(world, sizeof *group->name_texts);
     group->sessions = cvy_calloc(world, sizeof *group->sessions);
     group->control = cvy_calloc(world, sizeof *group->control);
     group->piece = cvy_calloc(1, CVY_GROUP_CHUNK);
     for (size_t i = 0; group->control && i < world; i++)
         group->control[i] = -1;
-    return group->peers && group->names && group->sessions && group->control && group->piece
+    return group->peers && group->names && group->name_texts && group->sessions && group->control && group->piece
                ? CVY_OK
                : cvy_fail_memory(world * sizeof *group->peers + CVY_GROUP_CHUNK, "the other ranks");
 }

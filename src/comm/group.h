@@ -18,12 +18,14 @@ struct cvy_peer {
     int32_t port;                /* where it listens for the other ranks */
 };
 
+enum { CVY_RANK_NAME_BYTES = 128 };
 struct cvy_group {
     int rank, world;
     double timeout;
     char key[CVY_COMM_KEY_BYTES];
-    struct cvy_peer *peers;       /* (world) */
-    char **names;                 /* (world) "rank 2 on host \"b\"" */
+    struct cvy_peer *peers; /* (world) */
+    char **names;           /* (world) "rank 2 on host \"b\"", in name_texts */
+    char (*name_texts)[CVY_RANK_NAME_BYTES];
     struct cvy_session *sessions; /* (world) of the control connections, during the rendezvous */
     int *control;                 /* sockets to rank 0, on rank 0 to each rank; until the watch owns them */
     int listener;                 /* for neighbours, during the rendezvous */

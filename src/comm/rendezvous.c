@@ -299,17 +299,13 @@ static cvy_status rendezvous_as_other(struct cvy_group *group, const struct cvy_
     return CVY_OK;
 }
 
-static cvy_status make_names(struct cvy_group *group)
+static void make_names(struct cvy_group *group)
 {
-    char text[128];
-
     for (int i = 0; i < group->world; i++) {
-        snprintf(text, sizeof text, "rank %d on host %s", i, cvy_quote(group->peers[i].host));
-        group->names[i] = cvy_strdup(text);
-        if (!group->names[i])
-            return cvy_fail_memory(sizeof text, "the names of the ranks");
+        snprintf(group->name_texts[i], sizeof group->name_texts[i], "rank %d on host %s", i,
+                 cvy_quote(group->peers[i].host));
+        group->names[i] = group->name_texts[i];
     }
-    return CVY_OK;
 }
 
 /* One descriptor for each rank on rank 0: the usual limit is 1024. */
@@ -340,5 +336,6 @@ cvy_status cvy_group_rendezvous(struct cvy_group *group, const struct cvy_comm_c
         if (!group->peers[i].address[0])
             snprintf(group->peers[i].address, sizeof group->peers[i].address, "%s", place->address);
     }
-    return make_names(group);
+    make_names(group);
+    return CVY_OK;
 }

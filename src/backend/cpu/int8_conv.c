@@ -126,16 +126,14 @@ static const char *refusal(const struct cpu_device *cpu, const struct cvy_op_des
 }
 
 /* What finding pixels needs. */
-static cvy_status make_tables(cvy_device *device, struct cpu_int8_conv *s, struct cvy_kernel_plan *plan)
+static cvy_status make_tables(struct cpu_int8_conv *s)
 {
     const struct cvy_conv2d_attr *a = &s->attr.conv2d;
     const int64_t taps = (int64_t)a->kernel[0] * a->kernel[1];
     s->outside = cvy_calloc_aligned((size_t)s->c + 64);
     s->offsets = cvy_calloc((size_t)taps, sizeof(*s->offsets));
-    if (!s->outside || !s->offsets) {
-        cpu_conv2d_int8_release(device, plan);
+    if (!s->outside || !s->offsets)
         return cvy_fail_memory((size_t)s->c, "a pixel");
-    }
     memset(s->outside, s->attr.x.zero, (size_t)s->c + 64);
     for (int64_t tap = 0; tap < taps; tap++)
         s->offsets[tap] = (tap / a->kernel[1] * a->dilation[0] * s->w + tap % a->kernel[1] * a->dilation[1]) * s->c;
@@ -164,7 +162,7 @@ cvy_status cpu_conv2d_int8_prepare(cvy_device *device, struct cvy_op_desc *desc,
              : packing->rows ? "rows"
                              : "panels");
     CVY_TRY(cpu_state(plan, &state, sizeof(state)));
-    return make_tables(device, plan->state, plan);
+    return make_tables(plan->state);
 }
 
 void cpu_conv2d_int8_release(cvy_device *device, struct cvy_kernel_plan *plan)

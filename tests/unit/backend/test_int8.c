@@ -64,6 +64,10 @@ static void compare(const struct cvy_op_desc *desc, const void *const *in, const
     struct cvy_op_desc on_ref = *desc, on_cpu = *desc;
     executor_run_checked(ref, &on_ref, in, wanted);
     executor_run_checked(cpu, &on_cpu, in, got);
+    for (size_t i = 0; i < cpu->backend->kernel_count; i++) {
+        if (cpu->backend->kernels[i].op == desc->op)
+            executor_prepare_starved(cpu, &cpu->backend->kernels[i], desc);
+    }
     for (int i = 0; i < desc->outputs; i++) {
         const size_t size = cvy_dtype_size(desc->out[i].dtype), count = bytes_of(&desc->out[i]) / size;
 

@@ -1,4 +1,5 @@
 #include "support_executor.h"
+#include "base/memory.h"
 #include "support_test.h"
 
 static void check(cvy_status status)
@@ -262,6 +263,26 @@ cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const v
 void executor_run_checked(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out)
 {
     check(executor_run_op(device, desc, in, out));
+}
+
+void executor_prepare_starved(cvy_device *device, const struct cvy_kernel *kernel, const struct cvy_op_desc *desc)
+{
+    enum { MAX_ALLOCATIONS = 64 };
+    struct cvy_kernel_plan plan;
+    cvy_status status;
+
+    for (int n = 0; n <= MAX_ALLOCATIONS; n++) { /* 0: with all memory */
+        struct cvy_op_desc attempt = *desc;
+        cvy_memory_fail_after(n, false);
+        status = cvy_kernel_prepare(device, kernel, &attempt, &plan);
+        cvy_memory_fail_after(0, false);
+        if (status == CVY_OK)
+            cvy_kernel_release(device, &plan);
+        if (n == 0 ? status != CVY_OK : status == CVY_OK)
+            return;
+        if (n > 0 && status != CVY_NO_MEMORY)
+            fail_msg("%s: allocation %d fails, and that is status %d: %s", kernel->name, n, status, cvy_error());
+    }
 }
 
 int executor_setup(void **state)

@@ -32,6 +32,10 @@ cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const v
 /* The same; failure ends the test. */
 void executor_run_checked(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out);
 
+/* Prepares a kernel with one allocation after the other failing: it must say that memory is missing, as far as it asks
+ * for some, and sanitizers must find nothing. A kernel that refuses the operation is left alone. */
+void executor_prepare_starved(cvy_device *device, const struct cvy_kernel *kernel, const struct cvy_op_desc *desc);
+
 /* For cmocka: *state is the reference device with two threads. */
 int executor_setup(void **state);
 int executor_teardown(void **state);

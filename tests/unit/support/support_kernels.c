@@ -275,7 +275,7 @@ static void set_layouts(const struct kernel_case *kernel, enum kernel_variant va
 {
     for (int32_t i = 0; i < desc->inputs; i++) {
         struct cvy_tensor *tensor = &desc->in[i];
-        if (!(kernel->images & 1U << i) || !cvy_tensor_present(tensor) || tensor->shape.rank != 4)
+        if (kernel->fixed || !(kernel->images & 1U << i) || !cvy_tensor_present(tensor) || tensor->shape.rank != 4)
             continue;
         const int64_t channels = tensor->shape.dim[1];
         enum cvy_layout_kind kind = CVY_LAYOUT_PLAIN;
@@ -309,11 +309,16 @@ static cvy_status execute(cvy_device *device, struct kernel_run *run, const stru
     return CVY_OK;
 }
 
+struct cvy_op_desc kernel_asked(const struct kernel_case *kernel, enum kernel_variant variant)
+{
+    struct cvy_op_desc desc = kernel->desc;
+    set_layouts(kernel, variant, &desc);
+    return desc;
+}
+
 static bool prepare(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run)
 {
-    run->desc = kernel->desc;
-    if (!kernel->fixed)
-        set_layouts(kernel, run->variant, &run->desc);
+    run->desc = kernel_asked(kernel, run->variant);
     if ((run->row ? cvy_kernel_prepare(device, run->row, &run->desc, &run->plan)
                   : cvy_kernel_select(device, &run->desc, &run->plan)) == CVY_OK)
         return true;

@@ -77,6 +77,8 @@ struct kernel_run {
     char failure[256];          /* what went wrong ("" if nothing) */
 };
 void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run);
+/* The case as kernels are asked for it. */
+struct cvy_op_desc kernel_asked(const struct kernel_case *kernel, enum kernel_variant variant);
 /* Only the layouts: fills run->desc. False: refused, and run->trouble says why. */
 bool kernel_prepare_only(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run);
 void kernel_run_release(struct kernel_run *run);
