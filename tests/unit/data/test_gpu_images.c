@@ -196,7 +196,7 @@ static void compare_batches(const struct cvy_batch *a, const struct cvy_batch *b
 {
     static uint8_t room[2][BATCH * IMAGE_BYTES];
     const uint8_t *x = images_of(a, room[0]), *y = images_of(b, room[1]);
-    double sum = 0;
+    double sum = 0, each[BATCH] = {0};
 
     assert_int_equal(a->count, b->count);
     assert_int_equal(a->index, b->index);
@@ -211,10 +211,15 @@ static void compare_batches(const struct cvy_batch *a, const struct cvy_batch *b
     if (emulated)
         assert_memory_equal(x, y, BATCH * IMAGE_BYTES);
     for (int i = 0; i < BATCH * IMAGE_BYTES; i++)
-        sum += abs(x[i] - y[i]);
+        each[i / IMAGE_BYTES] += abs(x[i] - y[i]) / (double)IMAGE_BYTES;
+    for (int i = 0; i < BATCH; i++)
+        sum += each[i];
     /* Noise is the worst case of another interpolation of chroma. */
-    if (!(sum / (BATCH * IMAGE_BYTES) < 12))
-        fail_msg("a batch is off by %.2f on average", sum / (BATCH * IMAGE_BYTES));
+    if (sum / BATCH < 12)
+        return;
+    for (int i = 0; i < BATCH; i++)
+        print_error("sample %d, place %d of the batch: off by %.2f on average\n", (int)a->samples[i], i, each[i]);
+    fail_msg("a batch is off by %.2f on average", sum / BATCH);
 }
 
 /* Epochs of the device's batches beside the host's. */
