@@ -37,6 +37,8 @@ cvy_status verb_info(int argc, char **argv)
         OPT_TEXT("backbone-strides", 0, &info.backbone_strides, "slim|torchvision",
                  "of a detector, for a FILE that does not say them (default: slim)"),
         OPT_TEXT("device", 0, &info.device, "DEVICE", "auto, cpu, cuda, cuda:1, ref or check:cpu (default: auto)"),
+        OPT_TEXT("deterministic", 0, &info.deterministic, "yes|sums|no",
+                 "of a GPU's plan: whether results may differ from run to run (default: yes)"),
         OPT_TEXT("precision", 0, &info.precision, "TYPE",
                  "auto, fp32, bf16; tf32 or fp16 on a GPU; fp64 with --device ref (default: auto)"),
         OPT_INT("threads", 0, &info.threads, "N", "compute threads (default: all cores)", 1, 4096),

@@ -28,6 +28,7 @@ struct cvy_info_options {
     const char *arch;             /* of a weights file; NULL: from the file */
     const char *backbone_strides; /* of a detector's weights file: "slim" or "torchvision"; NULL: from the file, else
                                    * "slim" */
+    const char *deterministic;    /* "yes", "sums" or "no", as of a training; NULL: "yes" */
 };
 #define CVY_INFO_DEFAULTS CVY_SIZED(cvy_info_options)
 /* *text is allocated; free it with cvy_info_free. */

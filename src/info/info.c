@@ -239,6 +239,7 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
         batch[CVY_MODEL_TRAIN] = batch[CVY_MODEL_INFER] = options->batch_size;
     facts->batch = batch[mode];
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &facts->device));
+    CVY_TRY(cvy_device_set_deterministic(facts->device, options->deterministic));
     CVY_TRY(cvy_precision_choose(options->precision, facts->device, &facts->dtype));
     facts->int8 = cvy_network_wants_int8(options->precision, facts->device, &facts->model);
     /* In this order: a training has the plan of its validation too, but inference none of a training. */

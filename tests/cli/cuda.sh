@@ -95,6 +95,8 @@ expect 0 train looked_at --device check:cuda --precision fp32 --run-epochs 1 --d
 grep -aq 'CONVOY_CUDA_DETERMINISTIC=sums' looked_at/run/checkpoint.safetensors || fail "the check device keeps the word for itself"
 expect_sentence 2 'option --deterministic is yes, sums or no, not "perhaps"' "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 2 --device cuda --deterministic perhaps
 expect 0 "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 2 --device cpu --deterministic no --iterations 1 --warmup 1
+expect 0 "$convoy" info resnet18 --image-size 32 --batch-size 2 --device cuda --plan --runs 0 --deterministic sums
+expect_sentence 2 'option --deterministic is yes, sums or no, not "perhaps"' "$convoy" info resnet18 --plan --runs 0 --device cuda --deterministic perhaps
 
 # A pass that cannot be recorded is started kernel by kernel.
 train_once() { # NAME: the losses in NAME.csv
