@@ -79,9 +79,9 @@ struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape);
 /* Those of everything that a convolution reads and writes; packing: of its weights, NULL: plain ones. */
 void cpu_int8_lay_out(struct cvy_op_desc *desc, const struct cpu_packing *packing);
 /* What the shapes say. */
-void cpu_int8_describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *conv);
-bool cpu_int8_reads_points(const struct cpu_int8_conv *conv);
+void cpu_int8_describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *s);
+bool cpu_int8_reads_points(const struct cpu_int8_conv *s);
 /* A row of x with its borders: the bytes of every column that some window reaches, and what is read beyond them. */
-int64_t cpu_int8_bordered_row(const struct cpu_int8_conv *conv);
+int64_t cpu_int8_bordered_row(const struct cpu_int8_conv *s);
 
 #endif

@@ -359,10 +359,9 @@ cvy_status cpu_sgemm_blocks(cvy_device *device, int64_t m, int64_t n, int64_t k,
 {
     enum { SIDE = 128 }; /* smaller ones take longer in all */
     const int64_t rows = (m + SIDE - 1) / SIDE, columns = (n + SIDE - 1) / SIDE, count = rows * columns;
-    const int threads = count < device->threads ? (int)count : device->threads;
     int status = dnnl_success;
 
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(max : status)
+#pragma omp parallel for num_threads(device->threads) if (count > 1) schedule(static) reduction(max : status)
     for (int64_t i = 0; i < count; i++) {
         const int64_t y = i % rows * SIDE, x = i / rows * SIDE;
         const int64_t height = m - y < SIDE ? m - y : SIDE, width = n - x < SIDE ? n - x : SIDE;

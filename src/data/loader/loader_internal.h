@@ -92,7 +92,7 @@ void cvy_loader_record_failure(struct cvy_loader *loader, cvy_status status);
 /* With the mutex: what a worker or lane has counted. */
 void cvy_loader_count(struct loader_worker *worker);
 void cvy_loader_clear_boxes(struct loader_slot *slot, size_t first, size_t count);
-void *cvy_loader_work(void *worker); /* a thread */
+void *cvy_loader_work(void *argument); /* a thread */
 
 /* ---- loader_device.c ---- */
 CVY_CHECKED cvy_status cvy_loader_open_device(struct cvy_loader *loader); /* nothing where none decodes */
