@@ -59,7 +59,7 @@ CVY_CHECKED cvy_status cvy_webp_read(struct cvy_codec_job *job, const struct cvy
 struct cvy_heif;
 bool cvy_is_heif(const uint8_t *data, size_t size);
 CVY_CHECKED cvy_status cvy_heif_new(struct cvy_heif **heif);
-void cvy_heif_free(struct cvy_heif *heif); /* accepts NULL */
+void cvy_heif_free(struct cvy_heif *state); /* accepts NULL */
 CVY_CHECKED cvy_status cvy_heif_start(struct cvy_heif *heif, struct cvy_codec_job *job);
 /* *pixels belong to the state. */
 CVY_CHECKED cvy_status cvy_heif_read(struct cvy_heif *heif, const struct cvy_codec_job *job, const struct cvy_box *need,

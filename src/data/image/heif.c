@@ -91,11 +91,11 @@ static void forget(struct cvy_heif *state)
     *state = (struct cvy_heif){0};
 }
 
-void cvy_heif_free(struct cvy_heif *heif)
+void cvy_heif_free(struct cvy_heif *state)
 {
-    if (heif)
-        forget(heif);
-    cvy_free(heif);
+    if (state)
+        forget(state);
+    cvy_free(state);
 }
 
 bool cvy_is_heif(const uint8_t *data, size_t size)
