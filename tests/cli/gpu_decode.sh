@@ -4,6 +4,7 @@
 . "$(dirname "$0")/support_common.sh"
 tests=${CONVOY_BUILD:?}/tests/emulated_cuda
 export CONVOY_CUDA_MODULE=$tests/libconvoy_cuda_emulated.so CONVOY_NVJPEG=$tests/libnvjpeg_emulated.so
+export CONVOY_NVJPEG_SMALLEST=1 # the images of this test are small
 [ -e "$CONVOY_NVJPEG" ] || fail "there is no stand-in for nvJPEG at $CONVOY_NVJPEG"
 "$convoy" -q dataset shapes data --train-per-class 2 --val-per-class 1 --image-size 64 || fail "no data set"
 bench() { "$convoy" bench data data --image-size 32 --batch-size 8 --workers 1 --seconds 0.2 --format json "$@"; }
@@ -35,6 +36,9 @@ CONVOY_NVJPEG=none expect_sentence 69 'CONVOY_NVJPEG=none' bench --device cuda
 CONVOY_NVJPEG=$work/none.so expect_sentence 69 'nvJPEG 12 or newer' bench --device cuda
 CONVOY_NVJPEG=$CONVOY_CUDA_MODULE expect_sentence 69 'nvJPEG 12 or newer something else' bench --device cuda
 CONVOY_EMULATED_NVJPEG=useless expect_sentence 69 'nvJPEG cannot use this GPU' bench --device cuda
+CONVOY_NVJPEG_SMALLEST=few expect_sentence 2 'CONVOY_NVJPEG_SMALLEST is a number of pixels, not "few"' bench --device cuda
+CONVOY_NVJPEG_SMALLEST=65 expect 0 bench --device cuda --compare 1
+expect_text out '"device_share": 0,'
 CONVOY_NVJPEG_BACKEND=fast expect_sentence 2 'CONVOY_NVJPEG_BACKEND is not "fast"' bench --device cuda
 expect_sentence 69 'device "cuda:7" is not available' bench --device cuda:7
 expect_sentence 2 'are for --device cuda' bench --compare 2

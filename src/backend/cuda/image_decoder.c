@@ -145,7 +145,8 @@ static bool decoder_takes(struct cvy_image_decoder *decoder, int32_t thread, con
     const nvjpeg_stream header = decoder->headers[thread];
     int refusal = 1;
 
-    if (stride_of(width) * (size_t)height > IMAGE_MAX)
+    if (stride_of(width) * (size_t)height > IMAGE_MAX || width < decoder->nvjpeg.smallest ||
+        height < decoder->nvjpeg.smallest)
         return false;
     if (decoder->nvjpeg.backend != NVJPEG_BACKEND_HARDWARE)
         return true;

@@ -81,6 +81,27 @@ static cvy_status choose(const char *variable, const char *const *words, int cou
                         : cvy_fail(CVY_USAGE, "the environment variable %s is not %s", variable, cvy_quote(value));
 }
 
+/* Smaller images, which the host decodes at once anyway, came out wrong in hardware, which nobody has explained yet:
+ * doc/cuda.md. Photographs from 156 pixels on did not. */
+enum { SMALLEST = 150 };
+
+static cvy_status choose_smallest(int *smallest)
+{
+    const char *value = getenv("CONVOY_NVJPEG_SMALLEST");
+    char *end;
+    long number;
+
+    *smallest = SMALLEST;
+    if (!value || !value[0])
+        return CVY_OK;
+    number = strtol(value, &end, 10);
+    if (*end || number < 1 || number > INT32_MAX)
+        return cvy_fail(CVY_USAGE, "the environment variable CONVOY_NVJPEG_SMALLEST is a number of pixels, not %s",
+                        cvy_quote(value));
+    *smallest = (int)number;
+    return CVY_OK;
+}
+
 /* Chroma is interpolated, as by the host's decoder, where this nvJPEG (12.1 or newer) can do that. */
 static cvy_status create(struct gpu_nvjpeg *nvjpeg, bool *interpolates)
 {
@@ -114,6 +135,7 @@ cvy_status gpu_nvjpeg_open(struct gpu_nvjpeg *nvjpeg)
 
     memset(nvjpeg, 0, sizeof *nvjpeg);
     CVY_TRY(load(nvjpeg, version));
+    CVY_TRY(choose_smallest(&nvjpeg->smallest));
     CVY_TRY(create(nvjpeg, &interpolates));
     used = snprintf(nvjpeg->description, sizeof nvjpeg->description, "nvJPEG %d.%d.%d, %s", version[0], version[1],
                     version[2], backend_places[nvjpeg->backend]);

@@ -54,6 +54,7 @@ struct gpu_nvjpeg {
     struct nvjpeg_functions f;
     nvjpeg_handle handle;
     enum nvjpeg_backend backend;
+    int smallest; /* pixels of a side of images that it is given: CONVOY_NVJPEG_SMALLEST */
     char description[96];
 };
 CVY_CHECKED cvy_status gpu_nvjpeg_open(struct gpu_nvjpeg *nvjpeg);

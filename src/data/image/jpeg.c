@@ -225,7 +225,10 @@ static bool can_crop(const struct jpeg_decompress_struct *info)
 bool cvy_jpeg_is_usual(const struct cvy_jpeg *jpeg)
 {
     const struct jpeg_decompress_struct *info = &jpeg->info;
+    const jpeg_component_info *c = info->comp_info;
+
     return is_simple(info) && !info->arith_code && info->data_precision == 8 &&
+           c[0].v_samp_factor <= c[0].h_samp_factor && /* not 4:4:0 */
            info->jpeg_color_space == (info->num_components == 1 ? JCS_GRAYSCALE : JCS_YCbCr);
 }
 
