@@ -3,6 +3,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/system.h"
@@ -69,8 +70,37 @@ static cvy_status upload_decoded(struct loader_worker *lane, const struct loader
     return CVY_OK;
 }
 
-/* Jobs that are decoded together; where the device refuses, the halves are, and in the end the host decodes what it
- * refuses alone. */
+/* Once in a loader's life: what the device was expected to decode, and only the host does. */
+static void note_refused(struct cvy_loader *loader, const struct cvy_encoded *encoded, const char *why)
+{
+    pthread_mutex_lock(&loader->mutex);
+    const bool first = !loader->refused;
+    loader->refused = true;
+    pthread_mutex_unlock(&loader->mutex);
+    if (first)
+        cvy_log(CVY_LOG_WARNING, "%s is decoded by the processor, as everything is that the device refuses: %s",
+                cvy_quote(encoded->name), why);
+}
+
+/* The host decodes what the device has refused alone. */
+static cvy_status take_back(struct loader_worker *lane, struct loader_slot *slot, int32_t place)
+{
+    struct cvy_loader *loader = lane->loader;
+    const int64_t ticket = slot->batch.index * loader->options.batch_size + place;
+    struct cvy_epoch_slot from = loader->order[ticket];
+    char why[256];
+
+    from.sample = slot->samples[place]; /* those before it were bad */
+    cvy_error_get(why, sizeof why);
+    lane->sample.images--; /* it was counted when it was left to the device */
+    lane->sample.left--;
+    CVY_TRY(cvy_loader_fill(lane, (uint32_t)slot->batch.epoch, from, slot, place));
+    if (slot->status[place] == CVY_OK && slot->samples[place] == from.sample) /* else it was named as bad */
+        note_refused(loader, &slot->encoded[place], why);
+    return upload_places(lane, slot, place, 1);
+}
+
+/* Jobs that are decoded together; where the device refuses, the halves are, and in the end one alone. */
 static cvy_status decode(struct loader_worker *lane, struct loader_slot *slot, const struct cvy_device_image *jobs,
                          int32_t count)
 {
@@ -88,24 +118,36 @@ static cvy_status decode(struct loader_worker *lane, struct loader_slot *slot, c
         CVY_TRY(decode(lane, slot, jobs, count / 2));
         return decode(lane, slot, jobs + count / 2, count - count / 2);
     }
-    const int32_t place = (int32_t)((size_t)(jobs->to - slot->device_images) / loader->image_bytes);
-    const int64_t ticket = slot->batch.index * loader->options.batch_size + place;
-    CVY_TRY(cvy_loader_fill(lane, (uint32_t)slot->batch.epoch, loader->order[ticket], slot, place));
-    return upload_places(lane, slot, place, 1);
+    return take_back(lane, slot, (int32_t)((size_t)(jobs->to - slot->device_images) / loader->image_bytes));
+}
+
+/* Work that is on its way reads memory which is given back next, after a failure too. */
+static cvy_status end_work(const struct loader_worker *lane, cvy_status status)
+{
+    const struct cvy_loader *loader = lane->loader;
+    char why[sizeof loader->failure_text];
+
+    if (status == CVY_OK)
+        return loader->decoding->wait(loader->device, lane->number);
+    cvy_error_get(why, sizeof why);
+    if (loader->decoding->wait(loader->device, lane->number) != CVY_OK)
+        cvy_error_put(why);
+    return status;
 }
 
 static cvy_status finish(struct loader_worker *lane, struct loader_slot *slot)
 {
-    const struct cvy_loader *loader = lane->loader;
+    cvy_status status;
     int32_t count = 0;
 
-    CVY_TRY(upload_decoded(lane, slot));
-    for (int32_t i = 0; i < loader->options.batch_size; i++) {
+    for (int32_t i = 0; i < lane->loader->options.batch_size; i++) {
         if (slot->left[i])
             slot->jobs[count++] = slot->jobs[i];
     }
-    CVY_TRY(decode(lane, slot, slot->jobs, count));
-    return loader->decoding->wait(loader->device, lane->number);
+    status = upload_decoded(lane, slot);
+    if (status == CVY_OK)
+        status = decode(lane, slot, slot->jobs, count);
+    return end_work(lane, status);
 }
 
 static bool has_batch(const struct cvy_loader *loader)

@@ -74,6 +74,7 @@ struct cvy_loader {
     int64_t lane_batch;  /* the batch that a lane takes next */
     int32_t busy;        /* workers at a sample, lanes at a batch */
     int64_t bad_samples;
+    bool refused; /* the device did not decode what it was expected to, which has been said */
     cvy_status failure;
     char failure_text[1024];
     double wait_seconds, start_clock;

@@ -222,6 +222,17 @@ static void compare_batches(const struct cvy_batch *a, const struct cvy_batch *b
     fail_msg("a batch is off by %.2f on average", sum / BATCH);
 }
 
+/* Whoever decodes an image, it is counted once. */
+static void compare_counts(struct cvy_loader *on_host, struct cvy_loader *on_device)
+{
+    struct cvy_loader_stats host, mixed;
+
+    cvy_loader_get_stats(on_host, &host);
+    cvy_loader_get_stats(on_device, &mixed);
+    assert_int_equal(mixed.images, host.images);
+    assert_in_range(mixed.left, 0, host.images);
+}
+
 /* Epochs of the device's batches beside the host's. */
 static void compare_epochs(struct cvy_loader_options options, int64_t first)
 {
@@ -245,6 +256,7 @@ static void compare_epochs(struct cvy_loader_options options, int64_t first)
             if (a)
                 compare_batches(a, b);
         } while (a);
+        compare_counts(on_host, on_device);
     }
     assert_int_equal(cvy_loader_bad_samples(on_host), cvy_loader_bad_samples(on_device));
     cvy_loader_close(on_host);
