@@ -13,7 +13,7 @@
 #define PIXELS_MAX ((size_t)768 << 20)
 #define IMAGE_MAX  ((size_t)384 << 20)
 #define STEP       ((size_t)16 << 20)
-enum { ALIGNMENT = 256 };
+enum { ALIGNMENT = 256, IMAGES_MAX = 65535 /* blocks of a launch, downwards */ };
 
 struct room {
     void *memory;
@@ -335,7 +335,7 @@ static cvy_status decoder_decode(struct cvy_image_decoder *decoder, int32_t numb
         size_t bytes = 0;
         for (to = from; to < count; to++) {
             bytes += stride_of(images[to].width) * (size_t)images[to].height;
-            if (to > from && bytes > PIXELS_MAX)
+            if (to > from && (bytes > PIXELS_MAX || to - from == IMAGES_MAX))
                 break;
         }
         CVY_TRY(decode_part(decoder, lane, images + from, to - from));
