@@ -1,6 +1,7 @@
 /* Grouped 3x3 convolutions of narrow groups (4, 8, 16 or 32 channels, as ResNeXt has them) in 16-bit floats, channels
- * last, at stride 2, and at stride 1 where shared memory is too small for grouped_rows.cu: products on tensor cores, sums in f32. One kernel makes outputs, and gradients of data with the weights turned
- * round; another one makes gradients of weights, in pieces that a third one adds in a fixed order.
+ * last, at stride 2, and at stride 1 where shared memory is too small for grouped_rows.cu: products on tensor cores,
+ * sums in f32. One kernel makes outputs, and gradients of data with the weights turned round; another one makes
+ * gradients of weights, in pieces that a third one adds in a fixed order.
  *
  * A block works on 32 channels, whole groups of them, and walks over tiles of pixels. It brings a tile with what lies
  * around it into shared memory while it computes the one before: each element comes from memory about once.

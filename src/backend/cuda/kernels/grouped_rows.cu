@@ -260,7 +260,7 @@ GPU_BODY void leave_sums(const struct rows_args *a, enum kind kind, const struct
 
 /* ---- kernels ---- */
 
-/* Shared memory, in 16-bit numbers. */
+/* Shared memory, in numbers of 16 bits. */
 #define ROOM_OF(kind)        (2 * HALO_OF(kind) * HALO_PIXEL + STRIPS_OF(kind) * STRIP * SLAB)
 #define WEIGHTS_ROOM_OF(kind) (ROOM_OF(kind) + STRIPS_OF(kind) * STRIP * SLAB)
 
@@ -356,13 +356,13 @@ static int64_t walkers_of(const struct gpu_grouped *what, const struct rows_args
         const int64_t blocks = walkers_of(what, &args, each), slabs = what->channels / SLAB;                           \
         const int which = 2 * (what->dtype == CVY_F16) + is_narrow(&args);                                             \
         if (which == 0)                                                                                                \
-            GPU_LAUNCH_ROOM(name##_bf16, stream, blocks, slabs, GROUPED_THREADS, sizeof(uint16_t) * (room), args);                         \
+            GPU_LAUNCH_ROOM(name##_bf16, stream, blocks, slabs, GROUPED_THREADS, 2 * (room), args);                    \
         else if (which == 1)                                                                                           \
-            GPU_LAUNCH_ROOM(name##_narrow_bf16, stream, blocks, slabs, GROUPED_THREADS, sizeof(uint16_t) * (room), args);                  \
+            GPU_LAUNCH_ROOM(name##_narrow_bf16, stream, blocks, slabs, GROUPED_THREADS, 2 * (room), args);             \
         else if (which == 2)                                                                                           \
-            GPU_LAUNCH_ROOM(name##_f16, stream, blocks, slabs, GROUPED_THREADS, sizeof(uint16_t) * (room), args);                          \
+            GPU_LAUNCH_ROOM(name##_f16, stream, blocks, slabs, GROUPED_THREADS, 2 * (room), args);                     \
         else                                                                                                           \
-            GPU_LAUNCH_ROOM(name##_narrow_f16, stream, blocks, slabs, GROUPED_THREADS, sizeof(uint16_t) * (room), args);                   \
+            GPU_LAUNCH_ROOM(name##_narrow_f16, stream, blocks, slabs, GROUPED_THREADS, 2 * (room), args);              \
     } while (0)
 
 static void launch(void *stream, const struct gpu_grouped *what, struct rows_args args)
@@ -416,7 +416,8 @@ GPU_EXTERN int64_t gpu_grouped_rows_scratch(const struct gpu_grouped *what)
 {
     const struct rows_args args = args_of(what, false);
 
-    return walkers_of(what, &args, WEIGHTS_EACH_OF(kind_of(what))) * (what->channels / SLAB) * STEPS_OF(kind_of(what)) * FRAGMENTS;
+    return walkers_of(what, &args, WEIGHTS_EACH_OF(kind_of(what))) * (what->channels / SLAB) *
+           STEPS_OF(kind_of(what)) * FRAGMENTS;
 }
 
 GPU_EXTERN void gpu_grouped_rows_weights(void *stream, const struct gpu_grouped *what, const void *x, const void *dy,
@@ -432,5 +433,6 @@ GPU_EXTERN void gpu_grouped_rows_weights(void *stream, const struct gpu_grouped 
     case GROUPS_16: LAUNCH_KIND(rows16_weights, WEIGHTS_EACH_OF(GROUPS_16), WEIGHTS_ROOM_OF(GROUPS_16)); break;
     case GROUPS_32: LAUNCH_KIND(rows32_weights, WEIGHTS_EACH_OF(GROUPS_32), WEIGHTS_ROOM_OF(GROUPS_32)); break;
     }
-    gpu_grouped_add(stream, what, STEPS_OF(kind_of(what)), walkers_of(what, &args, WEIGHTS_EACH_OF(kind_of(what))), scratch, dw);
+    gpu_grouped_add(stream, what, STEPS_OF(kind_of(what)),
+                    walkers_of(what, &args, WEIGHTS_EACH_OF(kind_of(what))), scratch, dw);
 }
