@@ -32,7 +32,7 @@ for verb in train check; do
     expect_sentence 66 '"deeper/photos" has one: give that folder' "$convoy" -q $verb deeper
 done
 mkdir -p no_val/one && mv no_val/train no_val/one/class
-expect_sentence 66 '--val-split' "$convoy" -q train no_val
+expect_sentence 66 'neither folders "train" and "val" nor two class folders' "$convoy" -q train no_val
 expect_sentence 2 '--val-split.*good/val' "$convoy" -q train good --val-split 0.2
 [ ! -e runs ] || fail "a refused training left a run directory"
 

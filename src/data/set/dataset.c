@@ -382,8 +382,17 @@ static bool is_empty_folder(const char *folder)
 /* What is missing of a folder that should hold "train" and "val". */
 static cvy_status fail_parts(const char *folder, bool has_train, bool has_val)
 {
+    bool has_classes = false;
+
     if (!has_train && !has_val && is_empty_folder(folder))
         return cvy_fail(CVY_BAD_DATA, "the folder %s is empty", cvy_quote(folder));
+    if (!has_train && !has_val)
+        CVY_TRY(cvy_dataset_lacks_validation(folder, &has_classes));
+    if (!has_train && !has_val && !has_classes)
+        return cvy_fail(CVY_NO_INPUT,
+                        "%s has neither folders \"train\" and \"val\" nor two class folders or more, of which a part "
+                        "could be set aside for validation",
+                        cvy_quote(folder));
     if (!has_train && !has_val)
         return cvy_fail(CVY_NO_INPUT,
                         "%s has no folders \"train\" and \"val\" (with class folders directly in it, --val-split 0.2 "
