@@ -529,6 +529,13 @@ static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                     sums.min_seconds * 1e3, percent(sums.min_seconds, sums.seconds));
 }
 
+const char *cvy_info_precision(const struct cvy_info_facts *facts)
+{
+    return int8_states(facts, facts->training ? CVY_MODEL_TRAIN : CVY_MODEL_INFER)
+               ? "int8"
+               : cvy_precision_name(facts->dtype, facts->device);
+}
+
 /* What a pass costs by what its kernels say. */
 static void totals_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
@@ -576,9 +583,9 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
     memory_text(facts, CVY_MODEL_INFER, text);
     memory_text(facts, CVY_MODEL_TRAIN, text);
     cvy_text_printf(text, "plan         %s of %d images, %s, on %s (%s), %d threads: %d steps\n",
-                    facts->training ? "training" : "inference", (int)facts->batch,
-                    cvy_precision_name(facts->dtype, facts->device), facts->device->backend->name,
-                    facts->device->description, facts->device->threads, (int)plan->step_count);
+                    facts->training ? "training" : "inference", (int)facts->batch, cvy_info_precision(facts),
+                    facts->device->backend->name, facts->device->description, facts->device->threads,
+                    (int)plan->step_count);
     if (plan->images != CVY_IMAGES_DEVICE)
         cvy_text_printf(text, "plan images  %s: %s\n", cvy_images_name(plan->images), plan->images_reason);
     cvy_text_printf(

@@ -69,6 +69,8 @@ bool cvy_info_is_product(const struct cvy_plan_step *step);
 
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text);
 void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json);
+/* "int8" of a plan in integers, else that of the floats. */
+const char *cvy_info_precision(const struct cvy_info_facts *facts);
 const char *cvy_info_phase(const struct cvy_plan_step *step); /* "setup", "forward", "backward" */
 /* "16", "c/16"; "" without squeeze-and-excitation. Returns buffer. */
 const char *cvy_info_squeeze(const struct cvy_info_facts *facts, char buffer[16]);

@@ -194,7 +194,7 @@ static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
 
     cvy_json_put_string(json, "mode", facts->training ? "train" : "infer");
     cvy_json_put_int(json, "batch_size", facts->batch);
-    cvy_json_put_string(json, "precision", cvy_precision_name(facts->dtype, facts->device));
+    cvy_json_put_string(json, "precision", cvy_info_precision(facts));
     cvy_json_put_string(json, "device", facts->device->backend->name);
     cvy_json_put_string(json, "device_description", facts->device->description);
     cvy_json_put_int(json, "threads", facts->device->threads);
