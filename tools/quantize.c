@@ -89,7 +89,8 @@ static void print_floats(const struct cvy_quantize_result *result)
 
 static void print_result(const char *output, const struct cvy_quantize_result *result)
 {
-    const double lost = result->floats.accuracy - result->quantized.accuracy;
+    const double difference = result->floats.accuracy - result->quantized.accuracy;
+    const double lost = fabs(difference) < 0.005 ? 0 : difference; /* never -0.00 */
 
     print_side("floats", &result->floats, result);
     print_side("int8", &result->quantized, result);
