@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "backend/cuda/gpu.h"
-#include "base/error.h"
-#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/resources.h"
 
@@ -59,16 +57,12 @@ static cvy_status take_pinned(struct gpu_device *gpu, int turn, size_t bytes)
     return CVY_OK;
 }
 
-struct piece {
-    void *to, *pinned;
-    const void *host;
-    size_t bytes;
-};
-
 struct copy {
     struct gpu_device *gpu;
     pthread_mutex_t mutex; /* the stream's queue */
-    struct piece *pieces;
+    char *to, *pinned;
+    const char *host;
+    size_t bytes;
 };
 
 static cvy_status copy_begin(void *context, void **state)
@@ -80,13 +74,13 @@ static cvy_status copy_begin(void *context, void **state)
 static cvy_status copy_piece(void *context, void *state, int64_t index)
 {
     struct copy *copy = context;
-    const struct piece *piece = &copy->pieces[index];
+    const size_t done = (size_t)index * PIECE, left = copy->bytes - done, bytes = left < PIECE ? left : PIECE;
     cvy_status status;
 
     (void)state;
-    memcpy(piece->pinned, piece->host, piece->bytes);
+    memcpy(copy->pinned + done, copy->host + done, bytes);
     pthread_mutex_lock(&copy->mutex);
-    status = gpu_upload(copy->gpu->uploads.stream, piece->to, piece->pinned, piece->bytes);
+    status = gpu_upload(copy->gpu->uploads.stream, copy->to + done, copy->pinned + done, bytes);
     pthread_mutex_unlock(&copy->mutex);
     return status;
 }
@@ -95,25 +89,13 @@ static cvy_status copy_piece(void *context, void *state, int64_t index)
 static cvy_status copy_through(struct gpu_device *gpu, void *to, char *pinned, const void *host, size_t bytes)
 {
     const int cores = cvy_default_threads(), threads = bytes < LARGE ? 1 : cores < COPIERS ? cores : COPIERS;
-    const size_t pieces = (bytes + PIECE - 1) / PIECE;
-    struct copy copy = {.gpu = gpu};
+    struct copy copy = {.gpu = gpu, .to = to, .pinned = pinned, .host = host, .bytes = bytes};
     const struct cvy_parallel work = {.context = &copy, .begin = copy_begin, .each = copy_piece};
     cvy_status status;
 
-    if (pieces == 0)
-        return CVY_OK;
-    copy.pieces = cvy_calloc(pieces, sizeof *copy.pieces);
-    if (!copy.pieces)
-        return cvy_fail_memory(pieces * sizeof *copy.pieces, "the copies of a batch");
-    for (size_t i = 0; i < pieces; i++) {
-        const size_t done = i * PIECE, left = bytes - done;
-        copy.pieces[i] =
-            (struct piece){(char *)to + done, pinned + done, (const char *)host + done, left < PIECE ? left : PIECE};
-    }
     pthread_mutex_init(&copy.mutex, NULL);
-    status = cvy_parallel_run(&work, (int64_t)pieces, threads);
+    status = cvy_parallel_run(&work, (int64_t)((bytes + PIECE - 1) / PIECE), threads);
     pthread_mutex_destroy(&copy.mutex);
-    cvy_free(copy.pieces);
     return status;
 }
 
