@@ -57,6 +57,18 @@ struct cpu_int8_work {
     void *y;
 };
 
+/* That of a convolution's tensors; `panel_bytes`: of its weights, after which their sums lie. */
+static inline struct cpu_int8_work cpu_int8_work_of(void *const *in, void *const *out, size_t panel_bytes)
+{
+    return (struct cpu_int8_work){.x = in[0],
+                                  .w = in[1],
+                                  .sums = (const int32_t *)(const void *)((const char *)in[1] + panel_bytes),
+                                  .multiplier = in[2],
+                                  .bias = in[3],
+                                  .residual = in[4],
+                                  .y = out[0]};
+}
+
 /* The loops, one table for each instruction set. */
 struct cpu_int8_kernels {
     const char *isa;

@@ -180,13 +180,7 @@ cvy_status cpu_conv2d_int8_run(cvy_device *device, const struct cvy_kernel_plan 
 {
     const struct cpu_int8_conv *s = plan->state;
     const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
-    const struct cpu_int8_work work = {.x = in[0],
-                                       .w = in[1],
-                                       .sums = (const int32_t *)((const char *)in[1] + s->panel_bytes),
-                                       .multiplier = in[2],
-                                       .bias = in[3],
-                                       .residual = in[4],
-                                       .y = out[0]};
+    const struct cpu_int8_work work = cpu_int8_work_of(in, out, s->panel_bytes);
     const int64_t tasks = s->blocks * s->panel_tasks;
 #pragma omp parallel for num_threads(device->threads) schedule(dynamic)
     for (int64_t task = 0; task < tasks; task++) {

@@ -319,13 +319,7 @@ cvy_status cpu_conv2d_int8_tiles_run(cvy_device *device, const struct cvy_kernel
 {
     const struct cpu_int8_tiles *t = plan->state;
     const struct cpu_int8_conv *s = &t->conv;
-    const struct cpu_int8_work work = {.x = in[0],
-                                       .w = in[1],
-                                       .sums = (const int32_t *)((const char *)in[1] + s->panel_bytes),
-                                       .multiplier = in[2],
-                                       .bias = in[3],
-                                       .residual = in[4],
-                                       .y = out[0]};
+    const struct cpu_int8_work work = cpu_int8_work_of(in, out, s->panel_bytes);
     const int64_t tasks = t->segment_tasks * t->panel_tasks, all = s->n * t->segments;
 
 #pragma omp parallel for num_threads(device->threads) schedule(dynamic)
