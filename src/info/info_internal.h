@@ -61,6 +61,8 @@ struct cvy_info_sums {
     struct cvy_info_kind kinds[CVY_OP_COUNT];
     double seconds, min_seconds;
 };
+/* Fills facts->devices, and facts->peak. */
+CVY_CHECKED cvy_status cvy_info_find_devices(struct cvy_info_facts *facts, int threads);
 /* Run the workload and measure the device. */
 CVY_CHECKED cvy_status cvy_info_measure(struct cvy_info_facts *facts, int32_t runs);
 void cvy_info_sum(const struct cvy_info_facts *facts, struct cvy_info_sums *sums);
