@@ -86,8 +86,7 @@ def detector_with_losses(torch):
         def forward(self, images, *targets):
             codes, logits = self.network(images, torch_detector.activate)
             with torch.autocast(images.device.type, enabled=False):
-                classes, wanted, positives = targets
-                return torch_detector.losses(codes.float(), logits.float(), (classes, wanted, positives))
+                return torch_detector.losses(codes.float(), logits.float(), targets)
 
     return WithLosses()
 
