@@ -256,6 +256,20 @@ int cvy_shared_threads(int processes)
 
 /* ---- memory ---- */
 
+size_t cvy_shared_cache_bytes_under(const char *root)
+{
+    char folder[PATH_MAX];
+    unsigned long long kib;
+
+    snprintf(folder, sizeof folder, "%s/sys/devices/system/cpu/cpu0/cache/index3", root);
+    return read_number(folder, "size", &kib) && kib < SIZE_MAX / 1024 ? (size_t)kib * 1024 : 0;
+}
+
+size_t cvy_shared_cache_bytes(void)
+{
+    return cvy_shared_cache_bytes_under("");
+}
+
 /* What is left under `ulimit -v`. */
 static size_t address_space_left(void)
 {

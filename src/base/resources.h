@@ -23,6 +23,8 @@ size_t cvy_available_memory(void);
 /* Whether so many bytes could be had at this moment; nothing is kept. For calls of libraries that do not bear a
  * refusal. */
 bool cvy_memory_obtainable(size_t bytes);
+/* Bytes of the largest cache that the first core shares with others; 0 where unknown. */
+size_t cvy_shared_cache_bytes(void);
 /* Bytes resident now; 0 where unknown. Freed blocks that the allocator caches are returned to the system first.
  */
 size_t cvy_resident_memory(void);
@@ -32,6 +34,7 @@ size_t cvy_resident_memory(void);
 /* Cores of the CPU quota (cgroup v2 cpu.max, v1 cfs quota) of the process's group and the groups around it, rounded up;
  * INT_MAX: none. */
 int cvy_quota_cores(const char *root);
+size_t cvy_shared_cache_bytes_under(const char *root);
 /* The part of cvy_available_memory that these files determine. */
 size_t cvy_available_memory_under(const char *root);
 

@@ -60,7 +60,7 @@ static cvy_status open_rest(struct cvy_evaluator *evaluator)
 {
     const struct cvy_network *network = evaluator->network;
 
-    CVY_TRY(cvy_batch_upload_open(&evaluator->upload, network->device, evaluator->batch,
+    CVY_TRY(cvy_batch_upload_open(&evaluator->upload, network->device, evaluator->plan.batch,
                                   cvy_model_image_bytes(&network->model, CVY_MODEL_INFER)));
     evaluator->plan.capture = true;
     return open_results(evaluator, (size_t)evaluator->batch);
@@ -122,33 +122,46 @@ void cvy_evaluator_close(struct cvy_evaluator *evaluator)
     memset(evaluator, 0, sizeof *evaluator);
 }
 
-static cvy_status read_found(struct cvy_evaluator *evaluator)
+/* The results of the plan's pass for the images from number `first` on. */
+static cvy_status read_found(struct cvy_evaluator *evaluator, size_t first)
 {
-    const size_t batch = (size_t)evaluator->batch, rows = batch * CVY_MAX_DETECTIONS;
+    const size_t images = (size_t)evaluator->plan.batch, rows = images * CVY_MAX_DETECTIONS;
+    const size_t row = first * CVY_MAX_DETECTIONS;
     struct detector_outputs *found = &evaluator->found;
 
-    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "boxes", found->boxes, rows * 4));
-    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "scores", found->scores, rows));
-    CVY_TRY(cvy_plan_read(&evaluator->plan, "classes", found->classes, rows * sizeof *found->classes));
-    return cvy_plan_read(&evaluator->plan, "count", found->count, batch * sizeof *found->count);
+    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "boxes", found->boxes + 4 * row, rows * 4));
+    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "scores", found->scores + row, rows));
+    CVY_TRY(cvy_plan_read(&evaluator->plan, "classes", found->classes + row, rows * sizeof *found->classes));
+    return cvy_plan_read(&evaluator->plan, "count", found->count + first, images * sizeof *found->count);
+}
+
+static cvy_status read_answers(struct cvy_evaluator *evaluator, size_t first, bool want_probabilities)
+{
+    const size_t images = (size_t)evaluator->plan.batch, classes = (size_t)evaluator->network->model.num_classes;
+    const size_t features = (size_t)evaluator->feature_count, at = first * classes, count = images * classes;
+
+    if (evaluator->features)
+        CVY_TRY(cvy_plan_read_floats(&evaluator->plan, CVY_FEATURES, evaluator->features + first * features,
+                                     images * features));
+    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "logits", evaluator->logits + at, count));
+    if (!want_probabilities)
+        return CVY_OK;
+    return cvy_plan_read_floats(&evaluator->plan, "probabilities", evaluator->probabilities + at, count);
 }
 
 cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images, bool want_probabilities)
 {
-    const size_t count = (size_t)evaluator->batch * (size_t)evaluator->network->model.num_classes;
-    const struct cvy_host_batch batch = {.images = images};
+    const size_t bytes = cvy_model_image_bytes(&evaluator->network->model, CVY_MODEL_INFER);
 
-    CVY_TRY(cvy_batch_upload_bind(&evaluator->upload, &evaluator->plan, &batch));
-    CVY_TRY(cvy_plan_run(&evaluator->plan, NULL));
-    if (detects(evaluator))
-        return read_found(evaluator);
-    if (evaluator->features)
-        CVY_TRY(cvy_plan_read_floats(&evaluator->plan, CVY_FEATURES, evaluator->features,
-                                     (size_t)(evaluator->batch * evaluator->feature_count)));
-    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "logits", evaluator->logits, count));
-    if (!want_probabilities)
-        return CVY_OK;
-    return cvy_plan_read_floats(&evaluator->plan, "probabilities", evaluator->probabilities, count);
+    for (int64_t first = 0; first < evaluator->batch; first += evaluator->plan.batch) {
+        const struct cvy_host_batch batch = {.images = images + (size_t)first * bytes};
+
+        CVY_TRY(cvy_batch_upload_bind(&evaluator->upload, &evaluator->plan, &batch));
+        CVY_TRY(cvy_plan_run(&evaluator->plan, NULL));
+        CVY_TRY(detects(evaluator) ? read_found(evaluator, (size_t)first)
+                                   : read_answers(evaluator, (size_t)first, want_probabilities));
+    }
+    return CVY_OK;
 }
 
 /* An image as people look at it: bytes. */

@@ -22,7 +22,7 @@ struct detector_outputs {
 
 struct cvy_evaluator {
     struct cvy_network *network; /* borrowed */
-    struct cvy_plan plan;
+    struct cvy_plan plan;        /* of the batch, or of a part of it (network/at_once.h) */
     struct cvy_batch_upload upload;
     float *logits, *probabilities; /* (batch, classes), of the last batch; NULL of a detector */
     float *features;               /* (batch, feature_count), where the model has them as a result; else NULL */

@@ -12,6 +12,7 @@
 #include "data/loader/loader.h"
 #include "eval/evaluate.h"
 #include "info/info_internal.h"
+#include "network/at_once.h"
 #include "ops/ops.h"
 #include "report/drawing/draw.h"
 #include "weights/model_variant.h"
@@ -118,7 +119,8 @@ static cvy_status open_plan(const struct cvy_info_facts *facts, enum cvy_model_m
 
     CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->device, facts->dtype, mode,
                               int8_states(facts, mode), &graph));
-    return cvy_plan_open(plan, facts->device, NULL, &graph, batch);
+    return cvy_plan_open(plan, facts->device, NULL, &graph,
+                         int8_states(facts, mode) ? cvy_images_at_once(&graph, facts->device, batch) : batch);
 }
 
 /* As `train` (with validation) and `classify` work: a ring of batches, a decoder for each thread. */
@@ -436,6 +438,7 @@ static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
     const struct cvy_device_peak *limits = &facts->limits;
     const bool known = limits->flops_f32 > 0;
+    const int passes = (int)(facts->batch / facts->plan->batch);
     struct cvy_info_sums sums;
 
     cvy_info_sum(facts, &sums);
@@ -452,8 +455,11 @@ static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
             cvy_text_printf(text, " %12.1f %%", percent(kind->min_seconds, kind->seconds));
         cvy_text_puts(text, "\n");
     }
-    cvy_text_printf(text, "all steps %.1f ms; with what is around them %.1f ms, %.2f images/s\n", sums.seconds * 1e3,
-                    facts->iteration_seconds * 1e3, (double)facts->batch / facts->iteration_seconds);
+    cvy_text_printf(text, "all steps %.1f ms", sums.seconds * 1e3);
+    if (passes > 1)
+        cvy_text_printf(text, ", %d times", passes);
+    cvy_text_printf(text, "; with what is around them %.1f ms, %.2f images/s\n", facts->iteration_seconds * 1e3,
+                    (double)facts->batch / facts->iteration_seconds);
     if (!known)
         return;
     if (facts->device->gpu)
@@ -493,7 +499,7 @@ static void totals_text(const struct cvy_info_facts *facts, struct cvy_text *tex
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
     const struct cvy_plan *plan = facts->plan;
-    char squeeze[16];
+    char squeeze[16], at_once[32] = "";
 
     if (facts->machine) {
         machine_text(facts, text);
@@ -524,8 +530,10 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                     facts->macs / 1e9);
     memory_text(facts, CVY_MODEL_INFER, text);
     memory_text(facts, CVY_MODEL_TRAIN, text);
-    cvy_text_printf(text, "plan         %s of %d images, %s, on %s (%s), %d threads: %d steps\n",
-                    facts->training ? "training" : "inference", (int)facts->batch, cvy_info_precision(facts),
+    if (plan->batch < facts->batch)
+        snprintf(at_once, sizeof at_once, ", %d at a time", (int)plan->batch);
+    cvy_text_printf(text, "plan         %s of %d images%s, %s, on %s (%s), %d threads: %d steps\n",
+                    facts->training ? "training" : "inference", (int)facts->batch, at_once, cvy_info_precision(facts),
                     facts->device->backend->name, facts->device->description, facts->device->threads,
                     (int)plan->step_count);
     if (plan->images != CVY_IMAGES_DEVICE)

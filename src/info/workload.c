@@ -109,6 +109,7 @@ cvy_status cvy_workload_profile(struct cvy_workload *workload, int32_t iteration
 {
     struct cvy_plan *plan = cvy_workload_plan(workload);
     double *best = cvy_calloc((size_t)plan->step_count + 1, sizeof *best);
+    const int64_t passes = workload->batch / plan->batch;
     cvy_status status;
 
     if (!best)
@@ -129,7 +130,7 @@ cvy_status cvy_workload_profile(struct cvy_workload *workload, int32_t iteration
         }
     }
     for (int32_t s = 0; s < plan->step_count; s++)
-        plan->steps[s].seconds = best[s];
+        plan->steps[s].seconds = plan->steps[s].setup ? best[s] : best[s] / (double)passes;
 fail:
     plan->profile = false;
     cvy_free(best);

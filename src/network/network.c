@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/system.h"
+#include "network/at_once.h"
 #include "ops/ops.h"
 
 const float cvy_tensorflow_mean[3] = {123.68f, 116.28f, 103.53f};
@@ -231,6 +232,8 @@ static cvy_status prepare_plan(struct cvy_network *network, enum cvy_model_mode 
     if (status == CVY_OK)
         status = cvy_network_graph(network->architecture, &network->model, network->device, network->dtype, mode, state,
                                    &graph);
+    if (status == CVY_OK && state)
+        batch = cvy_images_at_once(&graph, network->device, batch);
     cvy_free(state);
     CVY_TRY(status);
     if (!same_table(&graph, &network->table)) {

@@ -46,6 +46,7 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
         cvy_log(CVY_LOG_WARNING, "%d threads on %d cores that this process may use: they will take turns", threads,
                 cvy_allowed_threads());
     cpu->kernels = kernels_for(isa);
+    cpu->base.cache_bytes = cvy_shared_cache_bytes();
     cpu->base.int8 = cvy_cpu_int8() & CVY_INT8_AVX512_VNNI;
     cpu->int8 = cpu->base.int8 ? CVY_IF_AVX(&cpu_int8_kernels_avx512_vnni) : &cpu_int8_kernels_base;
     cpu->blocked = isa >= CVY_ISA_AVX512 ? CVY_LAYOUT_BLOCKED16 : CVY_LAYOUT_BLOCKED8;

@@ -107,6 +107,15 @@ static void memory_version_1(void **state)
     assert_true(cvy_available_memory_under(root) == 524 * MIB);
 }
 
+static void shared_cache(void **state)
+{
+    const char *root = *state;
+
+    assert_int_equal(cvy_shared_cache_bytes_under(root), 0);
+    put(root, "sys/devices/system/cpu/cpu0/cache/index3/size", "32768K\n");
+    assert_int_equal(cvy_shared_cache_bytes_under(root), 32 * MIB);
+}
+
 /* The real files: whatever they say, it is a sensible number. */
 static void this_machine(void **state)
 {
@@ -117,4 +126,4 @@ static void this_machine(void **state)
 }
 
 RUN_TESTS(NULL, NULL, IN_FOLDER(quota_version_2), IN_FOLDER(quota_version_1), IN_FOLDER(quota_hybrid),
-          IN_FOLDER(memory_version_2), IN_FOLDER(memory_version_1), TEST(this_machine))
+          IN_FOLDER(memory_version_2), IN_FOLDER(memory_version_1), IN_FOLDER(shared_cache), TEST(this_machine))

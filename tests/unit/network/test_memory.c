@@ -1,6 +1,7 @@
 /* Memory of a run: plans that take turns in one workspace, what a run is said to need, the largest batch that fits. */
 #include "base/rng.h"
 #include "eval/evaluate.h"
+#include "network/at_once.h"
 #include "network/memory.h"
 #include "support_graph.h"
 #include "support_test.h"
@@ -207,6 +208,54 @@ static void integers(void **state)
     cvy_network_close(&network);
 }
 
+/* Answers of a batch that is computed `at_once` images at a time, which the size of the cache decides. */
+static void answer_in_parts(size_t cache_bytes, int64_t at_once, float logits[BATCH * CLASSES],
+                            float probabilities[BATCH * CLASSES])
+{
+    struct cvy_model_options model = cvy_model_options_make(CLASSES, SIZE);
+    const size_t known = device->cache_bytes;
+    struct cvy_network network;
+    struct cvy_evaluator evaluator;
+    cvy_device busier;
+
+    model.quantize = CVY_QUANTIZE_CHANNELS;
+    device->cache_bytes = cache_bytes;
+    busier = *device;
+    must(cvy_network_open(&network, device, cvy_architecture_find("resnet18"), &model, CVY_F32, false));
+    must(cvy_network_initialize(&network, 3));
+    set_quantizer_ranges(&network.table, network.store.state);
+    network.store.version++;
+    network.int8 = true;
+    must(cvy_evaluator_open(&evaluator, &network, BATCH));
+    assert_int_equal(evaluator.batch, BATCH);
+    assert_int_equal(evaluator.plan.batch, at_once);
+    must(cvy_evaluator_run(&evaluator, images, true));
+    busier.threads = (int)at_once + 1; /* than images at once: all of them then */
+    assert_int_equal(cvy_images_at_once(&evaluator.plan.graph, &busier, BATCH), BATCH);
+    memcpy(logits, evaluator.logits, BATCH * CLASSES * sizeof *logits);
+    memcpy(probabilities, evaluator.probabilities, BATCH * CLASSES * sizeof *probabilities);
+    cvy_evaluator_close(&evaluator);
+    cvy_network_close(&network);
+    device->cache_bytes = known;
+}
+
+/* The widest step of resnet18 at 32 px is its pool: of 64 channels, from 16 x 16 bytes to 8 x 8, 20,480 for an image. */
+static void batches_in_parts(void **state)
+{
+    enum { ANSWERS = BATCH * CLASSES };
+    float whole[2][ANSWERS], parts[2][ANSWERS];
+
+    answer_in_parts(0, BATCH, whole[0], whole[1]);
+    answer_in_parts((size_t)1 << 30, BATCH, parts[0], parts[1]);
+    assert_memory_equal(parts, whole, sizeof whole);
+    answer_in_parts(2 * 3 * 22000, 2, parts[0], parts[1]); /* three would fit: the divisor below */
+    assert_memory_equal(parts, whole, sizeof whole);
+    answer_in_parts(2 * 22000, 1, parts[0], parts[1]);
+    assert_memory_equal(parts, whole, sizeof whole);
+    answer_in_parts(1000, BATCH, parts[0], parts[1]); /* not even one fits */
+    assert_memory_equal(parts, whole, sizeof whole);
+}
+
 static void texts(void **state)
 {
     char text[32];
@@ -233,4 +282,4 @@ static int close_device(void **state)
 }
 
 RUN_TESTS(open_device, close_device, TEST(shared_workspace), TEST(largest_batch), TEST(no_limit_and_no_capacity),
-          TEST(refusal), TEST(inference), TEST(integers), TEST(texts))
+          TEST(refusal), TEST(inference), TEST(integers), TEST(batches_in_parts), TEST(texts))

@@ -1,0 +1,46 @@
+#include "network/at_once.h"
+
+/* Bytes of one image's value; weights and what is made of them have none. */
+static int64_t image_bytes(const struct cvy_graph *graph, cvy_val value)
+{
+    const struct cvy_value *v = value == CVY_NONE ? NULL : &graph->values[value];
+    int64_t bytes;
+
+    if (!v || v->param >= 0 || v->shape.rank < 1 || v->shape.dim[0] != CVY_BATCH)
+        return 0;
+    bytes = (int64_t)cvy_dtype_size(v->dtype);
+    for (int32_t d = 1; d < v->shape.rank; d++)
+        bytes *= v->shape.dim[d];
+    return bytes;
+}
+
+/* What the widest step reads and writes for an image. */
+static int64_t widest_step(const struct cvy_graph *graph)
+{
+    int64_t widest = 1;
+
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const struct cvy_node *node = &graph->nodes[n];
+        int64_t bytes = 0;
+
+        for (int32_t i = 0; i < node->inputs; i++)
+            bytes += image_bytes(graph, node->in[i]);
+        for (int32_t i = 0; i < node->outputs; i++)
+            bytes += image_bytes(graph, node->out[i]);
+        widest = bytes > widest ? bytes : widest;
+    }
+    return widest;
+}
+
+int64_t cvy_images_at_once(const struct cvy_graph *graph, const cvy_device *device, int64_t batch)
+{
+    /* The other half is for weights and for what the step before and the next one touch. */
+    const int64_t room = (int64_t)(device->cache_bytes / 2) / widest_step(graph);
+    int64_t parts = 1;
+
+    if (room <= 0 || batch <= room)
+        return batch;
+    while (batch % parts != 0 || batch / parts > room)
+        parts++;
+    return batch / parts >= device->threads ? batch / parts : batch;
+}
