@@ -212,10 +212,10 @@ struct cvy_device {
     bool older; /* a GPU from before compute capability 8.0: its products have neither bf16 nor TF32 */
     /* Its convolutions of 16-bit floats may give the statistics of their output (graph.h, cvy_rewrite_statistics). */
     bool conv_statistics;
-    bool int8;    /* has kernels of integer inference that are faster than those of floats, or that define it */
+    bool int8;          /* has kernels of integer inference that are faster than those of floats, or that define it */
     size_t cache_bytes; /* of the last cache, which its threads share; 0: unknown, or of no matter */
-    bool tf32;    /* products of f32 numbers may be rounded to TF32's 10 bits (GPUs only) */
-    bool dry_run; /* set while a plan is prepared that will not run: nothing is timed */
+    bool tf32;          /* products of f32 numbers may be rounded to TF32's 10 bits (GPUs only) */
+    bool dry_run;       /* set while a plan is prepared that will not run: nothing is timed */
     /* For --sync-bn, where the batches of `ranks` processes count as one: sums doubles in place over all of them. NULL:
      * each batch is by itself. Batch norms and the anchor matching of detectors call cvy_device_sum. */
     cvy_status (*sum_ranks)(void *context, double *values, int64_t count);

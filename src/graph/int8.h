@@ -57,6 +57,14 @@ static inline struct cvy_int8_scales cvy_int8_scales_of(const struct cvy_int8_at
     return (struct cvy_int8_scales){attr->middle.scale * inverse, attr->residual.scale * inverse};
 }
 
+/* Whether what an addition gives stays far within 32 bits; without one there is nothing to ask. */
+static inline bool cvy_int8_bounded(const struct cvy_int8_attr *attr)
+{
+    const struct cvy_int8_scales scales = cvy_int8_scales_of(attr);
+
+    return attr->middle.scale <= 0 || 255 * (scales.middle + scales.residual) < 1e9f;
+}
+
 /* From a sum to the value before its last rounding, in units of y's levels, or the value itself where y is floats.
  * `residual`: the byte that is added, with attr->middle. */
 static inline float cvy_int8_finished(const struct cvy_int8_attr *attr, struct cvy_int8_finish finish, int32_t sum,

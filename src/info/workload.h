@@ -30,8 +30,8 @@ struct cvy_plan *cvy_workload_plan(struct cvy_workload *workload);
  */
 CVY_CHECKED cvy_status cvy_workload_iterate(struct cvy_workload *workload);
 /* Runs `iterations` iterations after one for warm-up, timing the steps of the plan one by one: step->seconds is then
- * the shortest time of each (where a batch takes several passes, a pass's share of it), *seconds that of a whole iteration, including what surrounds the plan (optimizer, reading
- * results). */
+ * the shortest time of each (where a batch takes several passes, a pass's share of it), *seconds that of a whole
+ * iteration, including what surrounds the plan (optimizer, reading results). */
 CVY_CHECKED cvy_status cvy_workload_profile(struct cvy_workload *workload, int32_t iterations, double *seconds);
 
 #endif

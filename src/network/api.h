@@ -2,6 +2,7 @@
 #ifndef CVY_NETWORK_API_H
 #define CVY_NETWORK_API_H
 
+#include "network/at_once.h"
 #include "network/batch_upload.h"
 #include "network/memory.h"
 #include "network/network.h"

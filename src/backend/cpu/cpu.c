@@ -123,6 +123,7 @@ static const struct cvy_kernel kernels[] = {
      .run = cpu_conv2d_int8_tiles_run,
      .release = cpu_conv2d_int8_tiles_release,
      .candidate = true},
+    INT8(CONV2D_INT8, conv2d_int8_woven),
 #define CVY_OP(ID, name, ...)        KERNEL(ID, name),
 #define CVY_OP_INT8(ID, name, ...)   INT8(ID, name),
 #define CVY_OP_UNARY(ID, name, ...)  ELEMENTWISE(ID, name, cpu_unary_run),

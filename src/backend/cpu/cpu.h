@@ -172,6 +172,7 @@ CPU_KERNEL(cpu_linear);
 CPU_KERNEL(cpu_linear_bwd_data);
 CPU_KERNEL(cpu_linear_bwd_weights);
 CPU_KERNEL(cpu_conv2d_int8_tiles);
+CPU_KERNEL(cpu_conv2d_int8_woven);
 CPU_KERNEL(cpu_conv2d_int8_plain);
 CPU_KERNEL(cpu_reorder_int8);
 #undef CPU_KERNEL

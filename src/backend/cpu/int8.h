@@ -8,6 +8,8 @@
 
 /* Output channels of a panel, in vectors of 16; pixels of a tile. */
 enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7 };
+/* Where sums and ends are woven into each other: pixels of a tile, and the fewest steps of four channels. */
+enum { CPU_INT8_WOVEN_TILE = 6, CPU_INT8_WOVEN_QUADS = 12 };
 
 /* Extent d of images or their windows; a matrix is images of one pixel. */
 static inline int64_t cpu_int8_extent(const struct cvy_shape *shape, int d)
@@ -40,6 +42,7 @@ struct cpu_int8_conv {
     bool shared, rows, floats;         /* floats: y is f32 */
     bool points;                       /* output pixel i reads input pixel i and no other */
     bool pixels_ahead, ends_ahead;     /* what is prefetched */
+    int64_t tile;                      /* pixels of a tile */
     int64_t row_bytes;                 /* of a row with its borders, of which a thread has copies; rows alone */
     int64_t tiles, block, blocks;      /* tiles of pixels, how many a task takes, how many blocks that makes */
     int64_t panel_tasks, task_panels;  /* tasks that share a block, panels of each */
@@ -69,13 +72,16 @@ static inline struct cpu_int8_work cpu_int8_work_of(void *const *in, void *const
                                   .y = out[0]};
 }
 
+/* A task of a convolution: tiles `first` to `end`, panels `first_panel` to `end_panel`. `memory` is the thread's own,
+ * conv->thread_bytes. */
+typedef void (*cpu_int8_task)(const struct cpu_int8_conv *conv, const struct cpu_int8_work *work, int64_t first,
+                              int64_t end, int64_t first_panel, int64_t end_panel, void *memory);
+
 /* The loops, one table for each instruction set. */
 struct cpu_int8_kernels {
     const char *isa;
-    /* A task of a convolution: tiles `first` to `end`, panels `first_panel` to `end_panel`. `memory` is the thread's
-     * own, conv->thread_bytes. NULL: there are no instructions for it. */
-    void (*conv)(const struct cpu_int8_conv *conv, const struct cpu_int8_work *work, int64_t first, int64_t end,
-                 int64_t first_panel, int64_t end_panel, void *memory);
+    cpu_int8_task conv;  /* NULL: there are no instructions for it */
+    cpu_int8_task woven; /* the same for what cpu_conv2d_int8_woven admits; may be NULL */
     void (*quantize)(uint8_t *y, const float *x, size_t count, struct cvy_int8_levels levels);
     void (*dequantize)(float *y, const uint8_t *x, size_t count, struct cvy_int8_levels levels);
     /* y[i] = the largest of x[tap][i] */

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/int8_avx512_finish.inc"
 #include "backend/cpu/int8_avx512_tile.inc"
+#include "backend/cpu/int8_avx512_woven.inc"
 
 /* ---- what a task reads ---- */
 
@@ -86,8 +87,6 @@ static void copy_rows(const struct cpu_int8_conv *s, const uint8_t *x, int64_t f
     }
 }
 
-/* ---- a task ---- */
-
 /* ---- memory ahead: for products of single pixels, which take less time than their bytes do to come ---- */
 
 /* The pixels of the next tile, which nothing has read yet. */
@@ -119,7 +118,7 @@ static void conv(const struct cpu_int8_conv *s, const struct cpu_int8_work *work
     const sum_function *sum = sums_of(s);
     const struct ending ending = ending_of(&s->attr);
     const int64_t table_step = s->rows ? TILE : s->taps * TILE;
-    const bool add = s->attr.middle.scale > 0, whole = bytes && (ending.bounded || !add);
+    const bool add = s->attr.middle.scale > 0, whole = bytes && ending.bounded;
     const uint8_t **table = memory;
 
     if (s->rows)
@@ -163,6 +162,57 @@ static void conv(const struct cpu_int8_conv *s, const struct cpu_int8_work *work
     }
 }
 
+/* The last pixels, which fill no tile of woven halves. */
+static void finish_rest(const struct cpu_int8_conv *s, const struct cpu_int8_work *work, const struct woven *t,
+                        int64_t pixel, int count, int64_t channel)
+{
+    const uint8_t *pixels[TILE];
+    int32_t sums[TILE * PANEL] __attribute__((aligned(64)));
+    const struct tile tile = {.pixels = pixels, .taps = 1, .quads = t->quads, .w = t->w, .finish = t->finish};
+    const int64_t at = pixel * s->k + channel;
+
+    for (int i = 0; i < TILE; i++)
+        pixels[i] = i < count ? t->x + i * t->step : s->outside;
+    sums_ONE_GROUP_4(&tile, sums);
+    finish_of(t->finish, t->end, t->other)(sums, t->finish, t->end, (uint8_t *)work->y + at,
+                                           t->other ? work->residual + at : NULL, s->k, count);
+}
+
+static void woven(const struct cpu_int8_conv *s, const struct cpu_int8_work *work, int64_t first, int64_t end,
+                  int64_t first_panel, int64_t end_panel, void *memory)
+{
+    const int64_t of_group = s->panels / s->pack_groups, all = s->n * s->p * s->q;
+    const int64_t begin = first * s->tile, pixels = (end * s->tile < all ? end * s->tile : all) - begin;
+    const struct ending ending = ending_of(&s->attr);
+    const bool add = s->attr.middle.scale > 0;
+
+    (void)memory;
+    for (int64_t panel = first_panel; panel < end_panel; panel++) {
+        const int64_t group = panel / of_group, channel = panel * PANEL, at = begin * s->k + channel;
+        struct finish finish;
+        struct woven t = {.x = work->x + begin * s->c + group * s->group_inputs,
+                          .step = s->c,
+                          .quads = s->quads,
+                          .tiles = pixels / s->tile,
+                          .y_step = s->k,
+                          .w = work->w + channel * s->quads * 4,
+                          .y = (uint8_t *)work->y + at,
+                          .other = add ? work->residual + at : NULL,
+                          .finish = &finish,
+                          .end = &ending,
+                          .ends_ahead = s->ends_ahead};
+        const int64_t whole = t.tiles * s->tile;
+
+        prepare_panel(s, work, channel, PANEL, &finish);
+        if (whole > 0)
+            woven_of(&finish, &ending, add)(&t);
+        if (whole == pixels)
+            continue;
+        t.x += whole * t.step;
+        finish_rest(s, work, &t, begin + whole, (int)(pixels - whole), channel);
+    }
+}
+
 static void largest(uint8_t *y, const uint8_t *const *x, size_t taps, size_t count)
 {
     for (size_t i = 0; i < count; i += 64) {
@@ -175,6 +225,7 @@ static void largest(uint8_t *y, const uint8_t *const *x, size_t taps, size_t cou
 }
 
 #define CONV       conv
+#define WOVEN      woven
 #define TAKE_MAX   largest
 #define INT8_TABLE cpu_int8_kernels_avx512_vnni
 #define INT8_ISA   "avx512_vnni"

@@ -65,9 +65,9 @@ bool cpu_int8_reads_points(const struct cpu_int8_conv *s)
 /* How many tiles a task takes at most. */
 static int64_t max_block(const struct cpu_int8_conv *s)
 {
-    const int64_t inputs = BLOCK_BYTES / (CPU_INT8_TILE * s->c);
-    const int64_t table = TABLE_BYTES / (s->taps * CPU_INT8_TILE * (int64_t)sizeof(void *));
-    const int64_t rows = s->rows ? ROWS_BYTES / (s->taps * s->row_bytes) * s->q / CPU_INT8_TILE : table;
+    const int64_t inputs = BLOCK_BYTES / (s->tile * s->c);
+    const int64_t table = TABLE_BYTES / (s->taps * s->tile * (int64_t)sizeof(void *));
+    const int64_t rows = s->rows ? ROWS_BYTES / (s->taps * s->row_bytes) * s->q / s->tile : table;
     int64_t max = inputs < table ? inputs : table;
     max = max < rows ? max : rows;
     return max < 4 ? 4 : max;
@@ -90,7 +90,7 @@ static void divide(struct cpu_int8_conv *s, const struct cpu_packing *packing, i
     s->pack_outputs = s->k / groups;
     s->group_inputs = s->c / groups;
     s->panels = groups * ((s->pack_outputs + CPU_INT8_PANEL - 1) / CPU_INT8_PANEL);
-    s->tiles = (s->n * s->p * s->q + CPU_INT8_TILE - 1) / CPU_INT8_TILE;
+    s->tiles = (s->n * s->p * s->q + s->tile - 1) / s->tile;
     const int64_t max = max_block(s);
     if (s->tiles <= max && s->panels >= 4 * threads) {
         s->block = s->tiles;
@@ -104,9 +104,9 @@ static void divide(struct cpu_int8_conv *s, const struct cpu_packing *packing, i
     s->task_panels = (s->panels + s->panel_tasks - 1) / s->panel_tasks;
     s->panel_tasks = (s->panels + s->task_panels - 1) / s->task_panels;
     s->blocks = (s->tiles + s->block - 1) / s->block;
-    s->pointers = (size_t)(s->block * s->taps * CPU_INT8_TILE) * sizeof(void *);
+    s->pointers = (size_t)(s->block * s->taps * s->tile) * sizeof(void *);
     s->pointers = (s->pointers + 63) / 64 * 64;
-    const int64_t output_rows = s->block * CPU_INT8_TILE / s->q + 2; /* that a block may touch */
+    const int64_t output_rows = s->block * s->tile / s->q + 2; /* that a block may touch */
     s->thread_bytes = s->pointers + (size_t)(output_rows * s->taps * s->row_bytes);
 }
 
@@ -140,29 +140,55 @@ static cvy_status make_tables(struct cpu_int8_conv *s)
     return CVY_OK;
 }
 
-cvy_status cpu_conv2d_int8_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+/* What weaving sums and ends leaves out. */
+static const char *woven_refusal(const struct cpu_device *cpu, const struct cpu_int8_conv *s,
+                                 const struct cpu_packing *packing)
+{
+    const int64_t panel = CPU_INT8_PANEL, outputs = s->k / packing->groups;
+
+    if (!cpu->int8->woven || packing->shared || packing->rows || !cpu_int8_reads_points(s) || outputs % panel != 0 ||
+        packing->quads < CPU_INT8_WOVEN_QUADS || packing->quads % 4 != 0)
+        return "not a product of single pixels by enough channels";
+    if (s->floats || s->attr.conv2d.activation == CVY_ACTIVATION_RELU6 || !cvy_int8_bounded(&s->attr))
+        return "its ends are of another kind";
+    return NULL;
+}
+
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, bool woven)
 {
     struct cpu_device *cpu = cpu_of(device);
+    const struct cpu_packing wanted = cpu_packing_for(&desc->in[1].shape, desc->attr.int8.conv2d.groups), *packing;
     const char *why = refusal(cpu, desc);
-    const struct cpu_packing *packing = NULL;
-    if (!why) {
-        const struct cpu_packing wanted = cpu_packing_for(&desc->in[1].shape, desc->attr.int8.conv2d.groups);
-        packing = cpu_packing_known(cpu, &wanted);
-    }
+    struct cpu_int8_conv state;
+    cpu_int8_describe(desc, &state);
+    if (!why && woven)
+        why = woven_refusal(cpu, &state, &wanted);
+    packing = why ? NULL : cpu_packing_known(cpu, &wanted);
+    plan->quiet = woven;
     if (!packing)
         return cvy_fail(CVY_UNAVAILABLE, "%s", why ? why : "more ways to pack weights than this device remembers");
     cpu_int8_lay_out(desc, packing);
-    struct cpu_int8_conv state;
-    cpu_int8_describe(desc, &state);
+    state.tile = woven ? CPU_INT8_WOVEN_TILE : CPU_INT8_TILE;
     divide(&state, packing, device->threads);
     state.panel_bytes = cpu_packing_panel_bytes(packing, &desc->in[1].shape);
     plan->scratch_bytes = state.thread_bytes * (size_t)device->threads;
     snprintf(plan->implementation, sizeof(plan->implementation), "%s:%s", cpu->int8->isa,
-             packing->shared ? "shared panels"
-             : packing->rows ? "rows"
-                             : "panels");
+             woven             ? "woven"
+             : packing->shared ? "shared panels"
+             : packing->rows   ? "rows"
+                               : "panels");
     CVY_TRY(cpu_state(plan, &state, sizeof(state)));
     return make_tables(plan->state);
+}
+
+cvy_status cpu_conv2d_int8_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, false);
+}
+
+cvy_status cpu_conv2d_int8_woven_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, true);
 }
 
 void cpu_conv2d_int8_release(cvy_device *device, struct cvy_kernel_plan *plan)
@@ -175,22 +201,33 @@ void cpu_conv2d_int8_release(cvy_device *device, struct cvy_kernel_plan *plan)
     cpu_state_release(device, plan);
 }
 
-cvy_status cpu_conv2d_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                               void *const *out, void *scratch)
+static cvy_status run_tasks(int threads, const struct cvy_kernel_plan *plan, cpu_int8_task task_of, void *const *in,
+                            void *const *out, void *scratch)
 {
     const struct cpu_int8_conv *s = plan->state;
-    const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
     const struct cpu_int8_work work = cpu_int8_work_of(in, out, s->panel_bytes);
     const int64_t tasks = s->blocks * s->panel_tasks;
-#pragma omp parallel for num_threads(device->threads) schedule(dynamic)
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t task = 0; task < tasks; task++) {
         const int64_t first = task / s->panel_tasks * s->block, panel = task % s->panel_tasks * s->task_panels;
         const int64_t end = first + s->block < s->tiles ? first + s->block : s->tiles;
         const int64_t end_panel = panel + s->task_panels < s->panels ? panel + s->task_panels : s->panels;
-        kernels->conv(s, &work, first, end, panel, end_panel,
-                      (char *)scratch + s->thread_bytes * (size_t)omp_get_thread_num());
+        task_of(s, &work, first, end, panel, end_panel,
+                (char *)scratch + s->thread_bytes * (size_t)omp_get_thread_num());
     }
     return CVY_OK;
+}
+
+cvy_status cpu_conv2d_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                               void *const *out, void *scratch)
+{
+    return run_tasks(device->threads, plan, cpu_of(device)->int8->conv, in, out, scratch);
+}
+
+cvy_status cpu_conv2d_int8_woven_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                     void *const *out, void *scratch)
+{
+    return run_tasks(device->threads, plan, cpu_of(device)->int8->woven, in, out, scratch);
 }
 
 /* ---- plain loops, for what there are no tiles for ---- */

@@ -10,6 +10,7 @@
 #include "support_test.h"
 
 static cvy_device *ref, *cpu;
+static int woven; /* operations that the kernel of woven sums and ends has taken */
 
 static int open_devices(void **state)
 {
@@ -52,30 +53,52 @@ static size_t bytes_of(const struct cvy_tensor *tensor)
     return (size_t)cvy_shape_elements(&tensor->shape) * cvy_dtype_size(tensor->dtype);
 }
 
-/* Both devices, from the same inputs. */
-static void compare(const struct cvy_op_desc *desc, const void *const *in, const char *what)
+static void compare_bytes(const struct cvy_op_desc *desc, void *const *wanted, void *const *got,
+                          const struct cvy_kernel *kernel, const char *what)
 {
-    void *wanted[2] = {NULL, NULL}, *got[2] = {NULL, NULL};
-
-    for (int i = 0; i < desc->outputs; i++) {
-        wanted[i] = calloc(1, bytes_of(&desc->out[i]));
-        got[i] = calloc(1, bytes_of(&desc->out[i]));
-    }
-    struct cvy_op_desc on_ref = *desc, on_cpu = *desc;
-    executor_run_checked(ref, &on_ref, in, wanted);
-    executor_run_checked(cpu, &on_cpu, in, got);
-    for (size_t i = 0; i < cpu->backend->kernel_count; i++) {
-        if (cpu->backend->kernels[i].op == desc->op)
-            executor_prepare_starved(cpu, &cpu->backend->kernels[i], desc);
-    }
     for (int i = 0; i < desc->outputs; i++) {
         const size_t size = cvy_dtype_size(desc->out[i].dtype), count = bytes_of(&desc->out[i]) / size;
 
         for (size_t k = 0; k < count; k++) {
             if (memcmp((char *)wanted[i] + k * size, (char *)got[i] + k * size, size) != 0)
-                fail_msg("%s: element %zu of output %d differs (%d of the reference, %d)", what, k, i,
+                fail_msg("%s, %s: element %zu of output %d differs (%d of the reference, %d)", what, kernel->name, k, i,
                          ((uint8_t *)wanted[i])[k * size], ((uint8_t *)got[i])[k * size]);
         }
+    }
+}
+
+/* The reference, and every kernel that takes the operation, from the same inputs. */
+static void compare(const struct cvy_op_desc *desc, const void *const *in, const char *what)
+{
+    void *wanted[2] = {NULL, NULL}, *got[2] = {NULL, NULL};
+    struct cvy_op_desc on_ref = *desc;
+    int kernels = 0;
+
+    for (int i = 0; i < desc->outputs; i++) {
+        wanted[i] = calloc(1, bytes_of(&desc->out[i]));
+        got[i] = calloc(1, bytes_of(&desc->out[i]));
+    }
+    executor_run_checked(ref, &on_ref, in, wanted);
+    for (size_t i = 0; i < cpu->backend->kernel_count; i++) {
+        const struct cvy_kernel *kernel = &cpu->backend->kernels[i];
+        struct cvy_op_desc on_cpu = *desc;
+        cvy_status status;
+
+        if (kernel->op != desc->op)
+            continue;
+        for (int k = 0; k < desc->outputs; k++)
+            memset(got[k], 0x5a, bytes_of(&desc->out[k]));
+        status = executor_run_kernel(cpu, kernel, &on_cpu, in, got);
+        if (status != CVY_OK && status != CVY_UNAVAILABLE)
+            fail_msg("%s, %s: %s", what, kernel->name, cvy_error());
+        if (status == CVY_OK)
+            compare_bytes(desc, wanted, got, kernel, what);
+        kernels += status == CVY_OK;
+        woven += status == CVY_OK && strcmp(kernel->name, "cpu.conv2d_int8_woven") == 0;
+        executor_prepare_starved(cpu, kernel, desc);
+    }
+    assert_true(kernels > 0);
+    for (int i = 0; i < desc->outputs; i++) {
         free(wanted[i]);
         free(got[i]);
     }
@@ -86,6 +109,7 @@ struct conv_case {
     int32_t zero; /* of x */
     bool residual, floats, bias, matrix;
     bool tiny; /* y's levels, so that everything is beyond them */
+    int32_t added_zero;
     enum cvy_activation activation;
 };
 
@@ -110,7 +134,7 @@ static void check_conv(const struct conv_case *c)
         attr->y = (struct cvy_int8_levels){c->tiny ? 1e-11f : 0.013f, c->activation ? 0 : 128};
     if (c->residual) {
         attr->middle = (struct cvy_int8_levels){0.011f, 128};
-        attr->residual = (struct cvy_int8_levels){0.017f, 0};
+        attr->residual = (struct cvy_int8_levels){0.017f, c->added_zero};
     }
     desc.in[0] = executor_tensor(CVY_U8, c->matrix ? cvy_shape2(c->n, c->c) : cvy_shape4(c->n, c->c, c->h, c->w));
     desc.in[1] =
@@ -186,6 +210,41 @@ static void convolutions(void **state)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_conv(&cases[i]);
+}
+
+/* Single pixels whose sums are woven into the ends of others: every form of the end, steps that fill the slots and more
+ * than that, pixels that fill tiles and leave each possible rest, several panels and groups of them. */
+static void woven_ends(void **state)
+{
+    static const int32_t inputs[] = {48, 64, 80, 128};
+    const int before = woven;
+    int32_t cases = 0, refused = 0;
+
+    for (int form = 0; form < 16; form++) {
+        cvy_device_close(cpu); /* it remembers a limited number of ways to pack weights */
+        cpu = executor_device("cpu", 2);
+        for (int32_t width = 1; width <= 14; width++, cases++) {
+            const struct conv_case c = {.n = 1 + cases % 2,
+                                        .c = inputs[cases % 4] * (1 + cases % 3),
+                                        .h = 1 + cases % 5,
+                                        .w = width,
+                                        .k = 64 * (1 + cases % 2) * (1 + cases % 3),
+                                        .kernel = 1,
+                                        .stride = 1,
+                                        .dilation = 1,
+                                        .groups = 1 + cases % 3,
+                                        .zero = cases % 7 ? 0 : 128,
+                                        .residual = form & 1,
+                                        .bias = cases % 5 != 0,
+                                        .tiny = form & 2,
+                                        .activation = form & 4 ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE,
+                                        .added_zero = form & 8 ? 77 : 0};
+
+            check_conv(&c);
+            refused += c.residual && c.tiny; /* additions beyond 32 bits */
+        }
+    }
+    assert_int_equal(woven - before, cpu->int8 ? cases - refused : 0);
 }
 
 /* Whatever scales a file makes, there is a byte, and the same one: factors that are infinite or zero, NaN in between.
@@ -410,5 +469,5 @@ static void the_check_device(void **state)
     cvy_device_close(check);
 }
 
-RUN_TESTS(open_devices, close_devices, TEST(convolutions), TEST(impossible_scales), TEST(sums_do_not_saturate),
-          TEST(everything_else), TEST(weights), TEST(networks), TEST(the_check_device))
+RUN_TESTS(open_devices, close_devices, TEST(convolutions), TEST(woven_ends), TEST(impossible_scales),
+          TEST(sums_do_not_saturate), TEST(everything_else), TEST(weights), TEST(networks), TEST(the_check_device))

@@ -239,7 +239,8 @@ static void answer_in_parts(size_t cache_bytes, int64_t at_once, float logits[BA
     device->cache_bytes = known;
 }
 
-/* The widest step of resnet18 at 32 px is its pool: of 64 channels, from 16 x 16 bytes to 8 x 8, 20,480 for an image. */
+/* The widest step of resnet18 at 32 px is its pool: of 64 channels, from 16 x 16 bytes to 8 x 8, 20,480 for an image.
+ */
 static void batches_in_parts(void **state)
 {
     enum { ANSWERS = BATCH * CLASSES };

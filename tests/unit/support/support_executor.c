@@ -166,14 +166,16 @@ static void reorder(cvy_device *device, const struct cvy_tensor *from, void *sou
     cvy_kernel_release(device, &plan);
 }
 
-/* Run `desc` (layouts: what the memory has) on device memory. */
-static cvy_status run_desc(cvy_device *device, const struct cvy_op_desc *given, void *const *in, void *const *out)
+/* Run `desc` (layouts: what the memory has) on device memory. kernel: NULL for the device's choice. */
+static cvy_status run_desc(cvy_device *device, const struct cvy_kernel *kernel, const struct cvy_op_desc *given,
+                           void *const *in, void *const *out)
 {
     struct cvy_op_desc desc = *given;
     struct cvy_kernel_plan plan;
     void *own_in[CVY_MAX_INPUTS] = {NULL}, *own_out[CVY_MAX_OUTPUTS] = {NULL};
     void *use_in[CVY_MAX_INPUTS] = {NULL}, *use_out[CVY_MAX_OUTPUTS] = {NULL};
-    cvy_status status = cvy_kernel_select(device, &desc, &plan);
+    cvy_status status =
+        kernel ? cvy_kernel_prepare(device, kernel, &desc, &plan) : cvy_kernel_select(device, &desc, &plan);
 
     if (status != CVY_OK)
         return status;
@@ -224,7 +226,7 @@ static void run_node(struct executor *executor, const struct cvy_node *node)
             out[i] = executor->memory[node->out[i]];
         }
     }
-    check(run_desc(executor->device, &desc, in, out));
+    check(run_desc(executor->device, NULL, &desc, in, out));
 }
 
 void executor_run(struct executor *executor, int32_t first, int32_t end)
@@ -233,7 +235,8 @@ void executor_run(struct executor *executor, int32_t first, int32_t end)
         run_node(executor, &executor->graph->nodes[n]);
 }
 
-cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out)
+cvy_status executor_run_kernel(cvy_device *device, const struct cvy_kernel *kernel, struct cvy_op_desc *desc,
+                               const void *const *in, void *const *out)
 {
     const struct cvy_backend *backend = device->backend;
     void *device_in[CVY_MAX_INPUTS] = {NULL}, *device_out[CVY_MAX_OUTPUTS] = {NULL};
@@ -249,7 +252,7 @@ cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const v
         if (cvy_tensor_present(&desc->out[i]))
             device_out[i] = device_memory(device, &desc->out[i]);
     }
-    status = run_desc(device, desc, device_in, device_out);
+    status = run_desc(device, kernel, desc, device_in, device_out);
     for (int i = 0; i < desc->outputs; i++) {
         if (cvy_tensor_present(&desc->out[i]) && status == CVY_OK)
             check(backend->download(device, out[i], device_out[i], backend->tensor_bytes(device, &desc->out[i])));
@@ -258,6 +261,11 @@ cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const v
     for (int i = 0; i < desc->inputs; i++)
         backend->release(device, device_in[i]);
     return status;
+}
+
+cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out)
+{
+    return executor_run_kernel(device, NULL, desc, in, out);
 }
 
 void executor_run_checked(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out)

@@ -29,7 +29,10 @@ struct cvy_tensor executor_tensor(enum cvy_dtype dtype, struct cvy_shape shape);
 /* One kernel alone: `desc` with plain layouts (NORMALIZE: NHWC), host data in plain layout; outputs are written whole.
  * Returns the status of selection or run instead of failing, so that refusals can be tested. */
 cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out);
-/* The same; failure ends the test. */
+/* The same by one kernel of the device's; NULL: the first that takes it. */
+cvy_status executor_run_kernel(cvy_device *device, const struct cvy_kernel *kernel, struct cvy_op_desc *desc,
+                               const void *const *in, void *const *out);
+/* executor_run_op; failure ends the test. */
 void executor_run_checked(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out);
 
 /* Prepares a kernel with one allocation after the other failing: it must say that memory is missing, as far as it asks
