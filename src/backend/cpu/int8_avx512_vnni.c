@@ -199,8 +199,7 @@ static void woven(const struct cpu_int8_conv *s, const struct cpu_int8_work *wor
                           .y = (uint8_t *)work->y + at,
                           .other = add ? work->residual + at : NULL,
                           .finish = &finish,
-                          .end = &ending,
-                          .ends_ahead = s->ends_ahead};
+                          .end = &ending};
         const int64_t whole = t.tiles * s->tile;
 
         prepare_panel(s, work, channel, PANEL, &finish);
