@@ -254,10 +254,18 @@ static void detect_cpu(void)
     read_cpu_name();
 }
 
+/* CONVOY_CPU_ISA=avx_vnni: AVX2 as on processors that have these instructions and no AVX-512. */
+static bool only_avx_vnni(const char *wanted)
+{
+    return wanted && !strcmp(wanted, "avx_vnni") && (cpu_int8 & CVY_INT8_AVX_VNNI);
+}
+
 enum cvy_isa cvy_cpu_isa(void)
 {
     pthread_once(&cpu_once, detect_cpu);
     const char *wanted = getenv("CONVOY_CPU_ISA");
+    if (only_avx_vnni(wanted))
+        return CVY_ISA_AVX2;
     if (wanted)
         for (enum cvy_isa isa = CVY_ISA_BASE; isa < cpu_isa; isa++)
             if (!strcmp(wanted, cvy_isa_name(isa)))
@@ -278,6 +286,8 @@ unsigned cvy_cpu_int8(void)
 
     if (isa == cpu_isa)
         return left;
+    if (only_avx_vnni(getenv("CONVOY_CPU_ISA")))
+        return CVY_INT8_AVX_VNNI;
     left &= ~(unsigned)CVY_INT8_AMX;
     if (isa < CVY_ISA_AVX512_BF16) /* what has bf16 has VNNI; the names of less do not say */
         left = 0;

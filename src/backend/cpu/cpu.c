@@ -47,8 +47,7 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
                 cvy_allowed_threads());
     cpu->kernels = kernels_for(isa);
     cpu->base.cache_bytes = cvy_shared_cache_bytes();
-    cpu->base.int8 = cvy_cpu_int8() & CVY_INT8_AVX512_VNNI;
-    cpu->int8 = cpu->base.int8 ? CVY_IF_AVX(&cpu_int8_kernels_avx512_vnni) : &cpu_int8_kernels_base;
+    cpu->int8 = cpu_choose_int8(&cpu->base.int8);
     cpu->blocked = isa >= CVY_ISA_AVX512 ? CVY_LAYOUT_BLOCKED16 : CVY_LAYOUT_BLOCKED8;
     snprintf(cpu->base.description, sizeof(cpu->base.description), "%s, %s, %s", cvy_cpu_name(), cvy_cpu_features(),
              cpu_onednn_version());

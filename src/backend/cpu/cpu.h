@@ -22,7 +22,6 @@ struct cpu_packing {
     int32_t step_bytes, run_steps, run_taps, run_channels;
 };
 struct cpu_int8_kernels;
-extern const struct cpu_int8_kernels cpu_int8_kernels_base, cpu_int8_kernels_avx512_vnni;
 struct cpu_onednn; /* engine, stream and known weight layouts; onednn.c */
 
 struct cpu_device {
@@ -186,6 +185,8 @@ cvy_status cpu_binary_run(cvy_device *device, const struct cvy_kernel_plan *plan
 CVY_CHECKED cvy_status cpu_check_partners(const int32_t *partner, int64_t batch);
 /* Sets plan->state to a copy of a block of the kernel's parameters that holds no pointers. */
 CVY_CHECKED cvy_status cpu_state(struct cvy_kernel_plan *plan, const void *bytes, size_t size);
+/* The loops for this processor; whether it has instructions for products of bytes. */
+const struct cpu_int8_kernels *cpu_choose_int8(bool *products);
 void cpu_conv2d_int8_release(cvy_device *device, struct cvy_kernel_plan *plan);
 void cpu_conv2d_int8_tiles_release(cvy_device *device, struct cvy_kernel_plan *plan);
 void cpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);

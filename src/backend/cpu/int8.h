@@ -3,11 +3,13 @@
 #ifndef CVY_BACKEND_CPU_INT8_H
 #define CVY_BACKEND_CPU_INT8_H
 
+#include <string.h>
+
 #include "backend/cpu/cpu.h"
 #include "graph/int8.h"
 
 /* Output channels of a panel, in vectors of 16; pixels of a tile. */
-enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7 };
+enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7, CPU_INT8_NARROW_TILE = 6 /* AVX-VNNI */ };
 /* Where sums and ends are woven into each other: pixels of a tile, and the fewest steps of four channels. */
 enum { CPU_INT8_WOVEN_TILE = 6, CPU_INT8_WOVEN_QUADS = 12 };
 
@@ -80,6 +82,7 @@ typedef void (*cpu_int8_task)(const struct cpu_int8_conv *conv, const struct cpu
 /* The loops, one table for each instruction set. */
 struct cpu_int8_kernels {
     const char *isa;
+    int64_t tile;        /* pixels of conv's tiles */
     cpu_int8_task conv;  /* NULL: there are no instructions for it */
     cpu_int8_task woven; /* the same for what cpu_conv2d_int8_woven admits; may be NULL */
     void (*quantize)(uint8_t *y, const float *x, size_t count, struct cvy_int8_levels levels);
@@ -92,6 +95,8 @@ struct cpu_int8_kernels {
                   int32_t y_zero);
 };
 
+extern const struct cpu_int8_kernels cpu_int8_kernels_base, cpu_int8_kernels_avx_vnni, cpu_int8_kernels_avx512_vnni;
+
 /* Layouts of bytes: channels-last. */
 struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape);
 /* Those of everything that a convolution reads and writes; packing: of its weights, NULL: plain ones. */
@@ -101,5 +106,18 @@ void cpu_int8_describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *s);
 bool cpu_int8_reads_points(const struct cpu_int8_conv *s);
 /* A row of x with its borders: the bytes of every column that some window reaches, and what is read beyond them. */
 int64_t cpu_int8_bordered_row(const struct cpu_int8_conv *s);
+
+/* Row number `row` of image n as its windows see it: the borders are zero points. */
+static inline void cpu_int8_copy_row(const struct cpu_int8_conv *s, const uint8_t *x, int64_t n, int64_t row,
+                                     uint8_t *to)
+{
+    const int64_t before = s->attr.conv2d.pad[2] * s->c, there = s->w * s->c;
+    const bool inside = row >= 0 && row < s->h;
+    memset(to, s->attr.x.zero, (size_t)(inside ? before : s->row_bytes));
+    if (!inside)
+        return;
+    memcpy(to + before, x + (n * s->h + row) * there, (size_t)there);
+    memset(to + before + there, s->attr.x.zero, (size_t)(s->row_bytes - before - there));
+}
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cpu/int8.h"
+#include "base/system.h"
 
 /* Bytes of input that a task shall keep in a core's second-level cache beside the weights, of its table, and of its
  * copies of rows. */
@@ -14,6 +15,19 @@ enum { BLOCK_BYTES = 128 << 10, TABLE_BYTES = 64 << 10, ROWS_BYTES = 16 << 10 };
  * 224 pixels, by steps: pixels that are read ahead save 12 % of a 1x1 product of 26 MB and 6 % of 13 MB and cost 1 % of
  * one of 6 MB; where the ends of 3 MB are made ready 8 % are saved, with 26 MB lost 4 %. */
 enum { CORE_BYTES = 1 << 20, STREAMED_BYTES = 8 << 20 };
+
+const struct cpu_int8_kernels *cpu_choose_int8(bool *products)
+{
+    const unsigned there = cvy_cpu_int8();
+    const struct cpu_int8_kernels *kernels = &cpu_int8_kernels_base;
+
+    if (there & CVY_INT8_AVX512_VNNI)
+        kernels = CVY_IF_AVX(&cpu_int8_kernels_avx512_vnni);
+    else if (there & CVY_INT8_AVX_VNNI)
+        kernels = CVY_IF_AVX(&cpu_int8_kernels_avx_vnni);
+    *products = kernels->conv;
+    return kernels;
+}
 
 struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape)
 {
@@ -168,7 +182,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     if (!packing)
         return cvy_fail(CVY_UNAVAILABLE, "%s", why ? why : "more ways to pack weights than this device remembers");
     cpu_int8_lay_out(desc, packing);
-    state.tile = woven ? CPU_INT8_WOVEN_TILE : CPU_INT8_TILE;
+    state.tile = woven ? CPU_INT8_WOVEN_TILE : cpu->int8->tile;
     divide(&state, packing, device->threads);
     state.panel_bytes = cpu_packing_panel_bytes(packing, &desc->in[1].shape);
     plan->scratch_bytes = state.thread_bytes * (size_t)device->threads;

@@ -244,7 +244,7 @@ static void woven_ends(void **state)
             refused += c.residual && c.tiny; /* additions beyond 32 bits */
         }
     }
-    assert_int_equal(woven - before, cpu->int8 ? cases - refused : 0);
+    assert_int_equal(woven - before, strstr(cpu->description, "avx512_vnni") ? cases - refused : 0);
 }
 
 /* Whatever scales a file makes, there is a byte, and the same one: factors that are infinite or zero, NaN in between.

@@ -426,6 +426,8 @@ static void test_machine(void **state)
     else
         assert_int_equal(best, avx512 && avx2 ? wide : avx2 ? CVY_ISA_AVX2 : CVY_ISA_BASE);
 #endif
+    const unsigned int8 = cvy_cpu_int8();
+
     setenv("CONVOY_CPU_ISA", "base", 1);
     assert_int_equal(cvy_cpu_isa(), CVY_ISA_BASE);
     setenv("CONVOY_CPU_ISA", "avx512", 1);
@@ -436,6 +438,9 @@ static void test_machine(void **state)
     assert_int_equal(cvy_cpu_isa(), best);
     setenv("CONVOY_CPU_ISA", "nonsense", 1);
     assert_int_equal(cvy_cpu_isa(), best);
+    setenv("CONVOY_CPU_ISA", "avx_vnni", 1); /* AVX2 and these, where they are */
+    assert_int_equal(cvy_cpu_isa(), int8 & CVY_INT8_AVX_VNNI ? CVY_ISA_AVX2 : best);
+    assert_int_equal(cvy_cpu_int8(), int8 & CVY_INT8_AVX_VNNI ? CVY_INT8_AVX_VNNI : int8);
     unsetenv("CONVOY_CPU_ISA");
 
     size_t peak = cvy_peak_memory(), more = (size_t)64 << 20;
