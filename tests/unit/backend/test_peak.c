@@ -16,15 +16,18 @@ static double rate(double (*loop)(int64_t rounds), double best)
 /* Sums that the compiler leaves in memory reach a quarter of what registers do: half is far from both. */
 static void wide_vectors_are_as_fast(void **state)
 {
+    const struct cpu_peak *const avx2 = CVY_IF_AVX(&cpu_peak_avx2);
+    const struct cpu_peak *const avx512 = CVY_IF_AVX(&cpu_peak_avx512);
+    const struct cpu_peak *const avx512_bf16 = CVY_IF_AVX(&cpu_peak_avx512_bf16);
     double narrow = 0, wide = 0, bf16 = 0;
 
     if (cvy_cpu_isa() < CVY_ISA_AVX512)
         skip();
     for (int i = 0; i < 20; i++) { /* in turns: other programs slow both */
-        narrow = rate(cpu_peak_avx2.f32, narrow);
-        wide = rate(cpu_peak_avx512.f32, wide);
+        narrow = rate(avx2->f32, narrow);
+        wide = rate(avx512->f32, wide);
         if (cvy_cpu_isa() >= CVY_ISA_AVX512_BF16)
-            bf16 = rate(cpu_peak_avx512_bf16.bf16, bf16);
+            bf16 = rate(avx512_bf16->bf16, bf16);
     }
     print_message("GFLOP/s of a thread: fp32 %.0f with avx2, %.0f with avx512; bf16 %.0f\n", 1e-9 * narrow, 1e-9 * wide,
                   1e-9 * bf16);

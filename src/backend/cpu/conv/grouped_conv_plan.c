@@ -19,13 +19,14 @@ static size_t round_up(size_t bytes)
 static const struct cpu_grouped_loops *tiles_here(enum cvy_op op)
 {
     const char *tiles = getenv("CONVOY_CPU_TILES");
-    const bool gradient = op == CVY_OP_CONV2D_BWD_WEIGHTS;
+    const enum cvy_isa isa = cvy_cpu_isa();
+    const bool model = isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0;
 
-    if (cvy_cpu_isa() >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
-        return CVY_IF_AVX(gradient ? &cpu_grouped_amx_bf16_gradient_model : &cpu_grouped_amx_bf16_model);
-    if (cvy_cpu_isa() >= CVY_ISA_AMX_BF16)
-        return CVY_IF_AVX(gradient ? &cpu_grouped_amx_bf16_gradient : &cpu_grouped_amx_bf16);
-    return NULL;
+    if (!model && isa < CVY_ISA_AMX_BF16)
+        return NULL;
+    if (op == CVY_OP_CONV2D_BWD_WEIGHTS)
+        return CVY_IF_AVX(model ? &cpu_grouped_amx_bf16_gradient_model : &cpu_grouped_amx_bf16_gradient);
+    return CVY_IF_AVX(model ? &cpu_grouped_amx_bf16_model : &cpu_grouped_amx_bf16);
 }
 
 static const struct cpu_grouped_loops *loops_for(enum cvy_dtype dtype, enum cvy_op op, int64_t source_group)
