@@ -8,11 +8,13 @@ for tool in debootstrap lintian nasm fakeroot zstd patchelf; do
 done
 [ "$(id -u)" = 0 ] || skip "debootstrap needs root"
 sanitized && skip "packages are Release builds"
-expect 0 "$sources/scripts/portable" --archive
+# GPU kernels are the same in all builds: compiled once, for the one that is tested.
+kernels=-DCONVOY_CUDA_KERNELS=${CONVOY_BUILD:?}
+CONVOY_PORTABLE_OPTIONS=$kernels expect 0 "$sources/scripts/portable" --archive
 expect 0 "$sources/scripts/wheel" --out "$work/dist"
 expect 0 "$sources/scripts/check-glibc" 2.28 "$sources/build-portable/root"
 expect 0 bash -c "cd '$sources'/build-portable && sha256sum -c ./*.tar.zst.sha256"
-expect 0 "$sources/scripts/deb" "$work/debs"
+expect 0 "$sources/scripts/deb" "$work/debs" "$kernels"
 # Who gives packages to others names a maintainer, and files no bug for a first upload.
 expect 0 lintian --fail-on error,warning --allow-root \
     --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog,initial-upload-closes-no-bugs debs/*.deb
