@@ -304,6 +304,8 @@ cvy_status cvy_plan_choose_images(struct cvy_plan *plan)
         CVY_TRY(choose(plan, layouts, count));
     else
         plan->images = layouts[0];
+    if (has_integers(&plan->graph))
+        why = "of what is left in floats; bytes are channels-last";
     if (!plan->images_reason[0])
         snprintf(plan->images_reason, sizeof plan->images_reason, "%s", why);
     return CVY_OK;

@@ -200,6 +200,11 @@ void cvy_text_append(struct cvy_text *text, const void *bytes, size_t length)
     text->text[text->length] = 0;
 }
 
+void cvy_text_count(struct cvy_text *text, int64_t count, const char *noun)
+{
+    cvy_text_printf(text, "%lld %s%s", (long long)count, noun, count == 1 ? "" : "s");
+}
+
 void cvy_text_puts(struct cvy_text *text, const char *string)
 {
     cvy_text_append(text, string, strlen(string));

@@ -507,10 +507,12 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
     }
     if (facts->file)
         cvy_text_printf(text, "file         %s\n", facts->file);
-    if (facts->weights.has_state && facts->weights.state.best_epoch >= 0)
-        cvy_text_printf(text, "trained      %lld epochs, best validation %s %.2f %%\n",
-                        (long long)facts->weights.state.epoch,
+    if (facts->weights.has_state && facts->weights.state.best_epoch >= 0) {
+        cvy_text_puts(text, "trained      ");
+        cvy_text_count(text, facts->weights.state.epoch, "epoch");
+        cvy_text_printf(text, ", best validation %s %.2f %%\n",
                         facts->architecture->task == CVY_TASK_DETECT ? "AP" : "top-1", facts->weights.state.best_score);
+    }
     cvy_text_printf(text, "network      %s\nclasses      %d\nimage size   %d\n", facts->architecture->name,
                     (int)facts->model.num_classes, (int)facts->model.image_size);
     if (facts->model.resnet.same_padding)

@@ -107,11 +107,14 @@ static void add_moment(struct cvy_text *page, const char *moment)
 static void add_status(struct cvy_text *page, const struct cvy_run_view *view)
 {
     cvy_text_puts(page, "<p class=\"soft\">");
-    if (view->finished && (int64_t)view->row_count >= view->epochs)
-        cvy_text_printf(page, "Finished: %lld epochs", (long long)view->epochs);
-    else
-        cvy_text_printf(page, view->finished ? "Ended after %zu of %lld epochs" : "%zu of %lld epochs are done",
-                        view->row_count, (long long)view->epochs);
+    if (view->finished && (int64_t)view->row_count >= view->epochs) {
+        cvy_text_puts(page, "Finished: ");
+        cvy_text_count(page, view->epochs, "epoch");
+    } else {
+        cvy_text_printf(page, "%s%zu of ", view->finished ? "Ended after " : "", view->row_count);
+        cvy_text_count(page, view->epochs, "epoch");
+        cvy_text_puts(page, view->finished ? "" : view->epochs == 1 ? " is done" : " are done");
+    }
     if (view->first_moment[0]) {
         cvy_text_puts(page, "; from ");
         add_moment(page, view->first_moment);

@@ -131,6 +131,31 @@ static void add_fine_tuning(const struct cvy_run *run, struct cvy_text *text)
                         (long long)images);
 }
 
+/* How many steps with how many images. */
+static void add_length(const struct cvy_run *run, long long images, struct cvy_text *text)
+{
+    const struct cvy_train_options *o = &run->config->options;
+
+    cvy_text_printf(text, "%-11s  ", "length");
+    if (o->steps > 0) {
+        cvy_text_count(text, o->steps, "step");
+        cvy_text_puts(text, " with ");
+        cvy_text_count(text, images, "image");
+        cvy_text_puts(text, ": ");
+    }
+    cvy_text_count(text, o->epochs, "epoch");
+    cvy_text_puts(text, " of ");
+    cvy_text_count(text, run->config->steps_per_epoch, "step");
+    if (o->steps > 0) {
+        cvy_text_printf(text, ", the last one of %lld\n",
+                        (long long)(o->steps - (o->epochs - 1) * run->config->steps_per_epoch));
+        return;
+    }
+    cvy_text_puts(text, " with ");
+    cvy_text_count(text, images, "image");
+    cvy_text_puts(text, "\n");
+}
+
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
 {
     const struct cvy_train_options *o = &run->config->options;
@@ -162,14 +187,8 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
                         (long long)(cvy_run_is_synthetic(run->config)
                                         ? CVY_AUTO_TRAINING_MAX
                                         : cvy_auto_batch_max(run->data.train.sample_count / world)));
-    if (!o->evaluate && o->steps > 0)
-        cvy_text_printf(text, "%-11s  %lld steps with %lld images: %lld epochs of %lld steps, the last one of %lld\n",
-                        "length", (long long)o->steps, images, (long long)o->epochs,
-                        (long long)run->config->steps_per_epoch,
-                        (long long)(o->steps - (o->epochs - 1) * run->config->steps_per_epoch));
-    else if (!o->evaluate)
-        cvy_text_printf(text, "%-11s  %lld epochs of %lld steps with %lld images\n", "length", (long long)o->epochs,
-                        (long long)run->config->steps_per_epoch, images);
+    if (!o->evaluate)
+        add_length(run, images, text);
     if (o->lr_per_256 > 0)
         cvy_text_printf(text, "%-11s  learning rate %s: %s for each 256 images of a step\n", "rates",
                         cvy_double_text(o->lr, rate), cvy_double_text(o->lr_per_256, each));
