@@ -114,5 +114,9 @@ expect_text out '"images": 10'
 # ---- outputs that exist ----
 expect_sentence 73 'good' "$convoy" -q dataset shapes good
 expect_sentence 73 'run' tiny_train good --epochs 1 --workspace run # it holds a checkpoint
+mkdir cold # that is said before anything is timed for a run that will not be
+expect_sentence 73 'holds a checkpoint already; use --resume run' env CONVOY_CACHE_DIR=$PWD/cold CONVOY_KERNELS=once \
+    "$convoy" -q train good --arch resnet50 --image-size 224 --batch-size 8 --epochs 1 --workspace run
+[ -z "$(ls cold)" ] || fail "kernels were timed for a run that is refused: $(ls cold)"
 expect_sentence 73 'file' tiny_train good --epochs 1 --workspace file/run
 finish

@@ -90,6 +90,20 @@ static bool same_folder(const char *a, const char *b)
     return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+cvy_status cvy_run_directory_check(const struct cvy_train_options *options, const char *resume_folder)
+{
+    struct cvy_run_paths paths;
+
+    if (!options->workspace[0])
+        return CVY_OK;
+    CVY_TRY(cvy_run_paths_set(&paths, options->workspace, options));
+    if (!cvy_path_exists(paths.checkpoint) || same_folder(options->workspace, resume_folder))
+        return CVY_OK;
+    return cvy_fail(CVY_CANNOT_CREATE,
+                    "the run directory %s holds a checkpoint already; use --resume %s or another --workspace",
+                    cvy_quote(options->workspace), options->workspace);
+}
+
 cvy_status cvy_run_directory_make(struct cvy_run_paths *paths, const struct cvy_train_options *options,
                                   const char *resume_folder)
 {
@@ -101,11 +115,7 @@ cvy_status cvy_run_directory_make(struct cvy_run_paths *paths, const struct cvy_
     }
     snprintf(folder, sizeof folder, "%s", options->workspace[0] ? options->workspace : resume_folder);
     CVY_TRY(cvy_run_paths_set(paths, folder, options));
-    if (cvy_path_exists(paths->checkpoint) && !same_folder(folder, resume_folder))
-        return cvy_fail(CVY_CANNOT_CREATE,
-                        "the run directory %s holds a checkpoint already; use --resume %s or another "
-                        "--workspace",
-                        cvy_quote(folder), folder);
+    CVY_TRY(cvy_run_directory_check(options, resume_folder)); /* again: something may have happened meanwhile */
     return cvy_make_directories(folder);
 }
 

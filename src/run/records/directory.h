@@ -15,8 +15,10 @@ struct cvy_run_paths {
 /* The paths inside a folder. CVY_USAGE when one is too long. */
 CVY_CHECKED cvy_status cvy_run_paths_set(struct cvy_run_paths *paths, const char *folder,
                                          const struct cvy_train_options *options);
-/* Choose and make the folder: --workspace, else `resume_folder`, else a new runs/<arch>-<set>-NNN. A folder that holds
- * a checkpoint and is not `resume_folder` is refused with CVY_CANNOT_CREATE. resume_folder may be NULL. */
+/* A --workspace that holds a checkpoint and is not `resume_folder` (which may be NULL) is refused: CVY_CANNOT_CREATE.
+ */
+CVY_CHECKED cvy_status cvy_run_directory_check(const struct cvy_train_options *options, const char *resume_folder);
+/* Choose and make the folder: --workspace, which is checked, else `resume_folder`, else a new runs/<arch>-<set>-NNN. */
 CVY_CHECKED cvy_status cvy_run_directory_make(struct cvy_run_paths *paths, const struct cvy_train_options *options,
                                               const char *resume_folder);
 

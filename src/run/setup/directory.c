@@ -5,6 +5,15 @@
 #include "run/output/output.h"
 #include "run/setup/stages.h"
 
+cvy_status cvy_setup_check_directory(const struct cvy_run *run)
+{
+    const struct cvy_train_options *options = &run->config->options;
+
+    if (run->ranks.comm.rank != 0 || options->evaluate)
+        return CVY_OK;
+    return cvy_run_directory_check(options, run->resume.requested ? run->resume.folder : NULL);
+}
+
 /* The folder appears only when nothing else can be wrong any more. */
 cvy_status cvy_setup_open_directory(struct cvy_run *run)
 {

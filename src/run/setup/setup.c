@@ -16,6 +16,7 @@ static cvy_status agree_on_options(struct cvy_run *run)
     CVY_TRY(cvy_setup_name_data(&run->resolving->options));
     CVY_TRY(cvy_resume_open(run));
     CVY_TRY(cvy_setup_apply_recipe(run));
+    CVY_TRY(cvy_setup_check_directory(run));
     return cvy_ranks_compare(run, CVY_RANKS_OPTIONS);
 }
 

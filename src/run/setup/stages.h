@@ -92,6 +92,8 @@ struct cvy_schedule cvy_run_schedule(const struct cvy_run_config *config);
 
 /* ---- records ---- */
 
+/* Whether the directory that is named may become the run's: asked before anything takes long. */
+CVY_CHECKED cvy_status cvy_setup_check_directory(const struct cvy_run *run);
 /* Creates the run directory and opens its logs; with --evaluate the report alone, where one is asked for. */
 CVY_CHECKED cvy_status cvy_setup_open_directory(struct cvy_run *run);
 
