@@ -55,7 +55,8 @@ struct cvy_pass {
     struct cvy_collector *collector;        /* receives every image; NULL: only the sums are wanted */
     struct cvy_coco_evaluation *coco;       /* detectors only: receives detections and ground truth */
     struct cvy_picture_collector *pictures; /* detectors only: takes some of the images in; NULL: none is wanted */
-    struct cvy_detection_loss *losses;      /* detectors only: computes them; NULL: they are not wanted */
+    struct cvy_detection_loss *losses;      /* detectors in floats only (it reads the plan of a whole batch): computes
+                                             * them; NULL: they are not wanted */
     double loss_sums[CVY_EVAL_LOSSES];      /* of them, over the images */
     enum cvy_area_rule area_rule;
     const struct cvy_dataset *dataset; /* names the collector's images, has the objects; NULL: there is none */
