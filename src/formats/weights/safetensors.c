@@ -90,6 +90,8 @@ static cvy_status read_tensor(const struct source *source, const struct cvy_json
     size_t bytes;
     if (entry->type != CVY_JSON_OBJECT)
         return bad_tensor(source, entry->key, "is not described by an object");
+    if (!entry->key[0])
+        return cvy_fail(CVY_BAD_DATA, "%s: a tensor has no name", cvy_quote(source->what));
     tensor->name = entry->key;
     CVY_TRY(read_type(source, entry, &tensor->dtype));
     CVY_TRY(read_shape(source, entry, &tensor->shape));

@@ -144,6 +144,7 @@ static void test_damaged_entries(void **state)
     check_header("{" ENTRY("a", "F32", "[\"2\"]", "0", "8") "}", 8, "dimension that is not a whole number");
     check_header("{" ENTRY("a", "F32", "[1,1,1,1,1,2]", "0", "8") "}", 8, "6 dimensions");
     check_header("{" ENTRY("a", "F32", "{}", "0", "8") "}", 8, "no \"shape\"");
+    check_header("{" ENTRY("", "F32", "[2]", "0", "8") "}", 8, "a tensor has no name");
     check_header("{" ENTRY("a", "F64", "[4611686018427387904,2]", "0", "0") "}", 0, "impossible size");
     check_header("{" ENTRY("a", "F64", "[2305843009213693952]", "0", "0") "}", 0, "impossible size");
     check_header("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "no \"data_offsets\"");
