@@ -105,7 +105,9 @@ static inline enum step take_slowly(struct bit_reader *bits, const struct huffma
     return STEP_VALUE;
 }
 
-/* One block, dequantised. False: damaged. */
+/* One block, dequantised. False: damaged. libjpeg asks the coefficients in the file whether a row below the first has
+ * any, the transform here asks their products: one that is not 0 and becomes 0 in 16 bits is left to libjpeg, too.
+ * Those of couples have up to 9 bits and cannot become 0 (vanishes()). */
 static bool take_block(struct bit_reader *reader, struct component *component, int16_t *block)
 {
     const struct couple *couples = component->ac->couples;
@@ -130,6 +132,8 @@ static bool take_block(struct bit_reader *reader, struct component *component, i
                     return false;
                 if (step == STEP_VALUE) {
                     block[zigzag[k]] = (int16_t)(value * quantisation[k]);
+                    if (block[zigzag[k]] == 0)
+                        return false;
                     k++;
                 }
                 break;
@@ -461,6 +465,12 @@ static bool make_table(struct huffman *table, const JHUFF_TBL *source, bool dc)
     return source && cvy_huffman_make(table, source->bits, source->huffval, dc);
 }
 
+/* Whether a product with a number of 9 bits may be 0 in 16 bits. */
+static bool vanishes(uint16_t quantisation)
+{
+    return quantisation % 256 == 0;
+}
+
 static bool take_tables(struct cvy_baseline *baseline, const struct jpeg_decompress_struct *info)
 {
     for (int32_t i = 0; i < baseline->component_count; i++) {
@@ -474,8 +484,11 @@ static bool take_tables(struct cvy_baseline *baseline, const struct jpeg_decompr
             return false;
         c->dc = &baseline->dc[from->dc_tbl_no];
         c->ac = &baseline->ac[from->ac_tbl_no];
-        for (int k = 0; k < 64; k++)
+        for (int k = 0; k < 64; k++) {
             c->quantisation[k] = info->quant_tbl_ptrs[from->quant_tbl_no]->quantval[zigzag[k]];
+            if (vanishes(c->quantisation[k]))
+                return false;
+        }
     }
     return true;
 }
