@@ -117,6 +117,40 @@ static cvy_status add_layer(struct cvy_ptq_parts *parts, const struct cvy_graph 
     return CVY_OK;
 }
 
+/* The part that a quantizer belongs to, by its weights or as a value that no layer reads; NULL: a layer's input. */
+static struct cvy_ptq_part *part_of_quantizer(struct cvy_ptq_parts *parts, int32_t quantizer)
+{
+    for (int32_t i = 0; i < parts->part_count; i++) {
+        struct cvy_ptq_part *part = &parts->parts[i];
+        if (part->weights == quantizer || (part->weights < 0 && part->inputs[0] == quantizer))
+            return part;
+    }
+    return NULL;
+}
+
+/* What is between a mean of channels and the factors that it becomes: a few products for an image, whose inputs differ
+ * so much from image to image that 8 bits are too few for them (doc/quantize.md). */
+static void find_gates(struct cvy_ptq_parts *parts, const struct cvy_graph *graph)
+{
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const struct cvy_node *node =
+            graph->nodes[n].op == CVY_OP_SCALE_CHANNELS ? producer(graph, graph->nodes[n].in[1]) : NULL;
+
+        for (; node && node->op != CVY_OP_GLOBAL_AVG_POOL; node = producer(graph, node->in[0])) {
+            const struct cvy_node *quantizer = node->op == CVY_OP_FAKE_QUANTIZE ? node
+                                               : is_layer(node)                 ? quantizer_of(graph, node->in[1])
+                                                                                : NULL;
+            struct cvy_ptq_part *part =
+                quantizer ? part_of_quantizer(parts, index_of(parts, state_of(graph, quantizer))) : NULL;
+
+            if (part)
+                part->gate = true;
+        }
+    }
+    for (int32_t i = 0; i < parts->part_count; i++)
+        parts->parts[i].quantized = !parts->parts[i].gate;
+}
+
 cvy_status cvy_ptq_parts_find(const struct cvy_graph *table, struct cvy_ptq_parts *parts)
 {
     const size_t count = (size_t)table->node_count + 1;
@@ -144,6 +178,7 @@ cvy_status cvy_ptq_parts_find(const struct cvy_graph *table, struct cvy_ptq_part
         part = add_part(parts, table, i, false);
         part->inputs[part->input_count++] = i;
     }
+    find_gates(parts, table);
     for (int32_t i = 0; i < parts->part_count; i++) {
         if (!parts->parts[i].name)
             return cvy_fail_memory(64, "the name of a layer");

@@ -82,7 +82,7 @@ static cvy_status cost(const struct ranking *ranking, double *cost)
 static void quantize_all(struct cvy_ptq_parts *parts, bool quantized)
 {
     for (int32_t i = 0; i < parts->part_count; i++)
-        parts->parts[i].quantized = quantized;
+        parts->parts[i].quantized = quantized && !parts->parts[i].gate;
 }
 
 static cvy_status open_ranking(struct ranking *ranking, struct cvy_ptq *ptq)
@@ -134,6 +134,8 @@ static cvy_status measure_costs(struct cvy_ptq *ptq)
     for (int32_t i = 0; i < ptq->parts.part_count && status == CVY_OK; i++) {
         struct cvy_ptq_part *part = &ptq->parts.parts[i];
 
+        if (part->gate)
+            continue;
         part->quantized = true;
         CVY_GOTO(cvy_ptq_apply(ptq));
         part->quantized = false;

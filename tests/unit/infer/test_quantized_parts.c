@@ -108,6 +108,34 @@ static void detector(void **state)
     cvy_graph_release(&network.table);
 }
 
+/* What makes the factors of a squeeze-and-excitation stays in floats; what they are applied to does not, and what else
+ * follows a mean of channels, or has a sigmoid after it, does not either. */
+static void gates(void **state)
+{
+    static const char *const archs[] = {"se-resnet50", "resnet50", "ssd320"};
+
+    for (int i = 0; i < 3; i++) {
+        struct cvy_ptq_parts parts = {0};
+        struct cvy_network network;
+        int count = 0;
+
+        open_table(&network, archs[i], 64);
+        assert_int_equal(cvy_ptq_parts_find(&network.table, &parts), CVY_OK);
+        for (int32_t p = 0; p < parts.part_count; p++) {
+            assert_int_equal(parts.parts[p].quantized, !parts.parts[p].gate);
+            count += parts.parts[p].gate;
+        }
+        assert_int_equal(count, i == 0 ? 3 * 16 : 0); /* two layers and their factors in each block */
+        if (i == 0) {
+            assert_true(find(&parts, "layer3.4.se.fc1")->gate && find(&parts, "layer3.4.se.fc2")->gate);
+            assert_true(find(&parts, "layer3.4.se.fc2.output")->gate);
+            assert_false(find(&parts, "layer3.4.se.output")->gate || find(&parts, "layer3.4.conv3")->gate);
+        }
+        cvy_ptq_parts_release(&parts);
+        cvy_graph_release(&network.table);
+    }
+}
+
 static void graphs(const char *arch, int32_t side)
 {
     struct cvy_ptq_parts parts = {0};
@@ -181,10 +209,8 @@ static void what_may_be_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(classifier),
-        cmocka_unit_test(detector),
-        cmocka_unit_test(graphs_of_networks),
-        cmocka_unit_test(what_may_be_lost),
+        cmocka_unit_test(classifier),         cmocka_unit_test(detector),         cmocka_unit_test(gates),
+        cmocka_unit_test(graphs_of_networks), cmocka_unit_test(what_may_be_lost),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
