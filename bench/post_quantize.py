@@ -5,9 +5,10 @@ calibration images, and the share of images with the same answer as in floats.
     bench/post_quantize.py WEIGHTS DATA [--convoy build/convoy] [--images 300] [--threads 1] [-- OPTION...]
 
 DATA is an image folder with train/ and val/. What follows -- goes to `convoy quantize`. Convoy's side is what its report says with
---max-drop 100: no layer is left in floats but what makes the factors of a squeeze-and-excitation. NNCF quantises the ONNX file that `convoy convert` writes and OpenVINO runs both;
-without the packages nncf, openvino and Pillow only Convoy's side is printed. Each side is compared with its own network in
-floats, for Pillow resizes a little differently. Answers, not speed: the machine may be busy."""
+--max-drop 100: no layer is left in floats but what makes the factors of a squeeze-and-excitation. NNCF quantises the ONNX file
+that `convoy convert` writes and OpenVINO runs both; without the packages nncf, openvino and Pillow only Convoy's side is printed.
+Each side is compared with its own network in floats, for Pillow resizes a little differently. Answers, not speed: the machine may
+be busy."""
 import argparse
 import glob
 import json

@@ -21,7 +21,7 @@ struct cvy_ptq_part {
     int32_t inputs[CVY_PTQ_INPUTS], input_count; /* quantizers; of a value itself */
     int32_t param;                               /* the weights; -1 of a value */
     int64_t elements;                            /* of them */
-    bool gate;                                   /* between the mean and the factors of a squeeze-and-excitation: stays in floats */
+    bool gate;                                   /* makes the factors of a squeeze-and-excitation: stays in floats */
     bool quantized;
     double signal, error; /* sums of squares: of the values, of what 8 bits change about them */
     double cost;          /* -1: not measured */
