@@ -23,7 +23,7 @@ size_t cvy_available_memory(void);
 /* Whether so many bytes could be had at this moment; nothing is kept. For calls of libraries that do not bear a
  * refusal. */
 bool cvy_memory_obtainable(size_t bytes);
-/* Bytes of the largest cache that the first core shares with others; 0 where unknown. */
+/* Bytes of the first core's third-level cache, which cores share; 0 where there is none or it is not known. */
 size_t cvy_shared_cache_bytes(void);
 /* Bytes resident now; 0 where unknown. Freed blocks that the allocator caches are returned to the system first.
  */

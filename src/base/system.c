@@ -284,10 +284,12 @@ unsigned cvy_cpu_int8(void)
     const enum cvy_isa isa = cvy_cpu_isa();
     unsigned left = cpu_int8;
 
-    if (isa == cpu_isa)
-        return left;
-    if (only_avx_vnni(getenv("CONVOY_CPU_ISA")))
+    const char *wanted = getenv("CONVOY_CPU_ISA");
+
+    if (only_avx_vnni(wanted))
         return CVY_INT8_AVX_VNNI;
+    if (isa == cpu_isa && !(wanted && !strcmp(wanted, "avx2"))) /* which has none, though this processor may */
+        return left;
     left &= ~(unsigned)CVY_INT8_AMX;
     if (isa < CVY_ISA_AVX512_BF16) /* what has bf16 has VNNI; the names of less do not say */
         left = 0;

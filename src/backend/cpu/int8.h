@@ -10,8 +10,9 @@
 
 /* Output channels of a panel, in vectors of 16; pixels of a tile. */
 enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7, CPU_INT8_NARROW_TILE = 6 /* AVX-VNNI */ };
-/* Where sums and ends are woven into each other: pixels of a tile, and the fewest steps of four channels. */
-enum { CPU_INT8_WOVEN_TILE = 6, CPU_INT8_WOVEN_QUADS = 12 };
+/* Where sums and ends are woven into each other: pixels of a tile, the fewest steps of four channels, and the most,
+ * beyond which the ends are no matter and smaller tiles are slower. */
+enum { CPU_INT8_WOVEN_TILE = 6, CPU_INT8_WOVEN_QUADS = 12, CPU_INT8_WOVEN_MOST = 128 };
 
 /* Extent d of images or their windows; a matrix is images of one pixel. */
 static inline int64_t cpu_int8_extent(const struct cvy_shape *shape, int d)

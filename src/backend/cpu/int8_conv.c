@@ -161,8 +161,8 @@ static const char *woven_refusal(const struct cpu_device *cpu, const struct cpu_
     const int64_t panel = CPU_INT8_PANEL, outputs = s->k / packing->groups;
 
     if (!cpu->int8->woven || packing->shared || packing->rows || !cpu_int8_reads_points(s) || outputs % panel != 0 ||
-        packing->quads < CPU_INT8_WOVEN_QUADS || packing->quads % 4 != 0)
-        return "not a product of single pixels by enough channels";
+        packing->quads < CPU_INT8_WOVEN_QUADS || packing->quads > CPU_INT8_WOVEN_MOST || packing->quads % 4 != 0)
+        return "not a product of single pixels by 48 to 512 channels";
     if (s->floats || s->attr.conv2d.activation == CVY_ACTIVATION_RELU6 || !cvy_int8_bounded(&s->attr))
         return "its ends are of another kind";
     return NULL;
