@@ -239,7 +239,8 @@ static void print_evaluation(const struct cvy_train_options *options, const stru
 static void print_result(const struct cvy_train_result *result)
 {
     char spent[32];
-    printf("%" PRId64 " epochs, %" PRId64 " steps in %s", result->epochs_done, result->steps_done,
+    printf("%" PRId64 " epoch%s, %" PRId64 " step%s in %s", result->epochs_done, result->epochs_done == 1 ? "" : "s",
+           result->steps_done, result->steps_done == 1 ? "" : "s",
            duration_text(result->seconds, spent, sizeof(spent)));
     if (result->best_epoch >= 0 && result->best_score >= 0)
         printf(": best %s %.2f %% in epoch %" PRId64, result->detector ? "AP" : "top-1", result->best_score,

@@ -282,9 +282,8 @@ const char *cvy_isa_name(enum cvy_isa isa)
 unsigned cvy_cpu_int8(void)
 {
     const enum cvy_isa isa = cvy_cpu_isa();
-    unsigned left = cpu_int8;
-
     const char *wanted = getenv("CONVOY_CPU_ISA");
+    unsigned left = cpu_int8;
 
     if (only_avx_vnni(wanted))
         return CVY_INT8_AVX_VNNI;

@@ -136,7 +136,7 @@ validated=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "val.top1") t
 
 # A batch that nobody asked for follows the step, and so does the automatic learning rate.
 expect 0 "$convoy" train data --arch resnet18 --image-size 32 --optimizer-batch-size 15 --epochs 1 --prof 5 --training-only --workspace chosen
-expect_text err ' steps with 15 images'
+expect_text err '^length +1 epoch of 1 step with 15 images$'
 expect_text err 'lr 0.005859375'
 expect_text err 'which --recipe reference gives: .*batch-size 256, lr 0.1'
 
