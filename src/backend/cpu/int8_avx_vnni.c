@@ -4,10 +4,9 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "backend/cpu/int8.h"
+#include "backend/cpu/int8_ends.h"
 
-enum { LANES = CPU_INT8_VECTOR, PANEL = CPU_INT8_PANEL, TILE = CPU_INT8_NARROW_TILE, HALF = LANES / 2 };
-#define INLINE static inline __attribute__((always_inline))
+enum { TILE = CPU_INT8_NARROW_TILE, HALF = LANES / 2 };
 
 /* ---- ends ---- */
 
@@ -16,29 +15,6 @@ struct finish {
     float factor[PANEL], shift[PANEL];
     int32_t start[PANEL]; /* of the sums: minus the zero point times the sum of the weights */
 } __attribute__((aligned(32)));
-
-/* Everything else that the ends need. */
-struct ending {
-    float high, middle_low, middle_high, middle_scale, other_scale;
-    int32_t other_zero;
-    int16_t zero, floor; /* zero: of y; floor: the lowest byte */
-    bool plain;          /* element by element: floats, another bound, additions beyond 32 bits */
-};
-
-static struct ending ending_of(const struct cvy_int8_attr *attr)
-{
-    const struct cvy_int8_scales scales = cvy_int8_scales_of(attr);
-    return (struct ending){.high = (float)(255 - attr->y.zero),
-                           .middle_low = (float)-attr->middle.zero,
-                           .middle_high = (float)(255 - attr->middle.zero),
-                           .middle_scale = scales.middle,
-                           .other_scale = scales.residual,
-                           .other_zero = attr->residual.zero,
-                           .zero = (int16_t)attr->y.zero,
-                           .floor = (int16_t)(attr->conv2d.activation != CVY_ACTIVATION_NONE ? attr->y.zero : 0),
-                           .plain = attr->y.scale <= 0 || attr->conv2d.activation == CVY_ACTIVATION_RELU6 ||
-                                    !cvy_int8_bounded(attr)};
-}
 
 /* `width` output channels from `first` on. */
 static void prepare_panel(const struct cpu_int8_conv *s, const struct cpu_int8_work *work, int64_t first, int64_t width,
@@ -104,8 +80,8 @@ static void finish_element(const struct cpu_int8_conv *s, const struct cpu_int8_
 static void finish_panel(const struct cpu_int8_conv *s, const struct cpu_int8_work *work, const struct ending *end,
                          const struct finish *finish, const int32_t *sums, int64_t at, int count, int64_t width)
 {
-    const bool add = s->attr.middle.scale > 0;
-    const int64_t whole = end->plain || s->floats ? 0 : width / LANES * LANES;
+    const bool add = s->attr.middle.scale > 0, bytes = !s->floats && s->attr.conv2d.activation != CVY_ACTIVATION_RELU6;
+    const int64_t whole = bytes && end->bounded ? width / LANES * LANES : 0;
     for (int i = 0; i < count; i++, sums += PANEL, at += s->k) {
         for (int64_t j = 0; j < whole; j += LANES) {
             uint8_t *y = (uint8_t *)work->y + at + j;
@@ -120,19 +96,6 @@ static void finish_panel(const struct cpu_int8_conv *s, const struct cpu_int8_wo
 }
 
 /* ---- sums ---- */
-
-/* What a tile reads. The pixels' channels begin `skip` bytes after their pointers. From one tap to the next the
- * pointers are `pointers` further in the table, the bytes `bytes` further after them: one of the two is 0. */
-struct tile {
-    const uint8_t *const *pixels; /* (taps, TILE) or (TILE) */
-    int64_t skip, pointers, bytes, taps, quads;
-    int vectors;     /* of the panel */
-    const int8_t *w; /* (taps, quads, vectors, 16, 4) */
-    const struct finish *finish;
-};
-
-/* Which bytes belong to a lane: those of the pixel alike, or those of its own group of channels. */
-enum groups { ONE_GROUP = 0, GROUPS_OF_4 = 4, GROUPS_OF_8 = 8, GROUPS_OF_16 = 16, GROUPS_OF_32 = 32 };
 
 /* Written out, so that the sum stays in its register, and for assemblers' shorter form of the instruction. */
 INLINE __m256i add_products(__m256i sum, __m256i x, __m256i w)
