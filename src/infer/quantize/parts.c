@@ -66,11 +66,13 @@ static struct cvy_ptq_part *add_part(struct cvy_ptq_parts *parts, const struct c
     return part;
 }
 
-static struct cvy_ptq_part *part_of_weights(struct cvy_ptq_parts *parts, int32_t weights)
+/* The part that a quantizer belongs to, by its weights or as a value that no layer reads; NULL: a layer's input. */
+static struct cvy_ptq_part *part_of(struct cvy_ptq_parts *parts, int32_t quantizer)
 {
     for (int32_t i = 0; i < parts->part_count; i++) {
-        if (parts->parts[i].weights == weights)
-            return &parts->parts[i];
+        struct cvy_ptq_part *part = &parts->parts[i];
+        if (part->weights == quantizer || (part->weights < 0 && part->inputs[0] == quantizer))
+            return part;
     }
     return NULL;
 }
@@ -101,7 +103,7 @@ static cvy_status add_layer(struct cvy_ptq_parts *parts, const struct cvy_graph 
         return CVY_OK;
     weights = index_of(parts, state_of(graph, of_weights));
     input = index_of(parts, state_of(graph, of_input));
-    part = part_of_weights(parts, weights);
+    part = part_of(parts, weights);
     if (!part)
         part = add_part(parts, graph, weights, true);
     if (part->input_count == CVY_PTQ_INPUTS)
@@ -117,17 +119,6 @@ static cvy_status add_layer(struct cvy_ptq_parts *parts, const struct cvy_graph 
     return CVY_OK;
 }
 
-/* The part that a quantizer belongs to, by its weights or as a value that no layer reads; NULL: a layer's input. */
-static struct cvy_ptq_part *part_of_quantizer(struct cvy_ptq_parts *parts, int32_t quantizer)
-{
-    for (int32_t i = 0; i < parts->part_count; i++) {
-        struct cvy_ptq_part *part = &parts->parts[i];
-        if (part->weights == quantizer || (part->weights < 0 && part->inputs[0] == quantizer))
-            return part;
-    }
-    return NULL;
-}
-
 /* What is between a mean of channels and the factors that it becomes: a few products for an image, whose inputs differ
  * so much from image to image that 8 bits are too few for them (doc/quantize.md). */
 static void find_gates(struct cvy_ptq_parts *parts, const struct cvy_graph *graph)
@@ -140,8 +131,7 @@ static void find_gates(struct cvy_ptq_parts *parts, const struct cvy_graph *grap
             const struct cvy_node *quantizer = node->op == CVY_OP_FAKE_QUANTIZE ? node
                                                : is_layer(node)                 ? quantizer_of(graph, node->in[1])
                                                                                 : NULL;
-            struct cvy_ptq_part *part =
-                quantizer ? part_of_quantizer(parts, index_of(parts, state_of(graph, quantizer))) : NULL;
+            struct cvy_ptq_part *part = quantizer ? part_of(parts, index_of(parts, state_of(graph, quantizer))) : NULL;
 
             if (part)
                 part->gate = true;
