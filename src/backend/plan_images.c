@@ -33,16 +33,6 @@ static enum cvy_dtype type_of(const struct cvy_graph *graph)
     return CVY_F32;
 }
 
-/* Integers are channels-last whatever the question, and what is left in floats does not decide. */
-static bool has_integers(const struct cvy_graph *graph)
-{
-    for (int32_t n = 0; n < graph->node_count; n++) {
-        if (graph->nodes[n].op == CVY_OP_CONV2D_INT8)
-            return true;
-    }
-    return false;
-}
-
 /* Everything that decides the speed of a pass: each node with its shapes and types. */
 static void make_key(const struct cvy_plan *plan, struct cvy_text *key)
 {
@@ -299,12 +289,13 @@ cvy_status cvy_plan_choose_images(struct cvy_plan *plan)
     if (!plan->device->backend->images)
         return CVY_OK;
     count = plan->device->backend->images(plan->device, type_of(&plan->graph), plan->graph.training, layouts, &why);
-    if (count > 1 && plan->device->autotuner && !has_integers(&plan->graph) &&
+    if (count > 1 && plan->device->autotuner &&
+        !cvy_graph_has_integers(&plan->graph) /* those are channels-last anyway */ &&
         pass_flops(&plan->graph, plan->batch) >= min_flops)
         CVY_TRY(choose(plan, layouts, count));
     else
         plan->images = layouts[0];
-    if (has_integers(&plan->graph))
+    if (cvy_graph_has_integers(&plan->graph))
         why = "of what is left in floats; bytes are channels-last";
     if (!plan->images_reason[0])
         snprintf(plan->images_reason, sizeof plan->images_reason, "%s", why);

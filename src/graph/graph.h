@@ -251,6 +251,8 @@ void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
  * `state`: the values of the graph's state parameters, which say what is rounded to which levels. The graph is one for
  * these values: a plan of it must not run with others. */
 void cvy_rewrite_int8(struct cvy_graph *graph, const float *state);
+/* Whether some of its layers compute in integers. */
+bool cvy_graph_has_integers(const struct cvy_graph *graph);
 /* Training, the last rewrite: a batch norm after a convolution takes the statistics of its input from there, as devices
  * like it that can have the convolution's kernel make them on its way (cvy_device.conv_statistics). */
 void cvy_rewrite_statistics(struct cvy_graph *graph);

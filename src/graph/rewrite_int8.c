@@ -377,3 +377,12 @@ void cvy_rewrite_int8(struct cvy_graph *graph, const float *state)
     cvy_graph_sort(graph, NULL, 0);
     cvy_rewrite_remove_dead(graph);
 }
+
+bool cvy_graph_has_integers(const struct cvy_graph *graph)
+{
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        if (graph->nodes[n].op == CVY_OP_CONV2D_INT8)
+            return true;
+    }
+    return false;
+}

@@ -119,8 +119,7 @@ static cvy_status open_plan(const struct cvy_info_facts *facts, enum cvy_model_m
 
     CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->device, facts->dtype, mode,
                               int8_states(facts, mode), &graph));
-    return cvy_plan_open(plan, facts->device, NULL, &graph,
-                         int8_states(facts, mode) ? cvy_images_at_once(&graph, facts->device, batch) : batch);
+    return cvy_plan_open(plan, facts->device, NULL, &graph, cvy_images_at_once(&graph, facts->device, batch));
 }
 
 /* As `train` (with validation) and `classify` work: a ring of batches, a decoder for each thread. */

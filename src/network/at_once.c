@@ -38,7 +38,7 @@ int64_t cvy_images_at_once(const struct cvy_graph *graph, const cvy_device *devi
     const int64_t room = (int64_t)(device->cache_bytes / 2) / widest_step(graph);
     int64_t parts = 1;
 
-    if (room <= 0 || batch <= room)
+    if (!cvy_graph_has_integers(graph) || room <= 0 || batch <= room)
         return batch;
     while (batch % parts != 0 || batch / parts > room)
         parts++;

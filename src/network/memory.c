@@ -37,8 +37,7 @@ static cvy_status inspect_plan(const struct cvy_memory_case *run, enum cvy_model
                               mode == CVY_MODEL_INFER ? run->int8_state : NULL, &graph));
     absent = (struct cvy_store){
         .device = run->device, .trainable_elements = graph.trainable_elements, .state_elements = graph.state_elements};
-    if (mode == CVY_MODEL_INFER && run->int8_state)
-        batch = cvy_images_at_once(&graph, run->device, batch);
+    batch = cvy_images_at_once(&graph, run->device, batch);
     CVY_TRY(cvy_plan_prepare(&plan, run->device, timing ? &absent : NULL, &graph, batch));
     *bytes = cvy_plan_bytes(&plan);
     estimate->parameters =

@@ -232,8 +232,6 @@ static cvy_status prepare_plan(struct cvy_network *network, enum cvy_model_mode 
     if (status == CVY_OK)
         status = cvy_network_graph(network->architecture, &network->model, network->device, network->dtype, mode, state,
                                    &graph);
-    if (status == CVY_OK && state)
-        batch = cvy_images_at_once(&graph, network->device, batch);
     cvy_free(state);
     CVY_TRY(status);
     if (!same_table(&graph, &network->table)) {
@@ -241,6 +239,7 @@ static cvy_status prepare_plan(struct cvy_network *network, enum cvy_model_mode 
         return cvy_fail(CVY_FAILED, "the graph of %s does not have the network's parameters",
                         network->architecture->name);
     }
+    batch = cvy_images_at_once(&graph, network->device, batch);
     return cvy_plan_prepare(plan, network->device, &network->store, &graph, batch);
 }
 
