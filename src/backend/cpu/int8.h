@@ -102,6 +102,10 @@ extern const struct cpu_int8_kernels cpu_int8_kernels_base, cpu_int8_kernels_avx
 struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape);
 /* Those of everything that a convolution reads and writes; packing: of its weights, NULL: plain ones. */
 void cpu_int8_lay_out(struct cvy_op_desc *desc, const struct cpu_packing *packing);
+/* The input that y may be written over: what is added, each byte once it has been read; -1: none. A single thread finds
+ * those bytes in its caches; of several, each would have to fetch them from where the next convolution has been read,
+ * which can double the time. */
+int32_t cpu_int8_over(const struct cvy_op_desc *desc, const cvy_device *device);
 /* What the shapes say. */
 void cpu_int8_describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *s);
 bool cpu_int8_reads_points(const struct cpu_int8_conv *s);

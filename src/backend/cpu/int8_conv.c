@@ -47,6 +47,11 @@ void cpu_int8_lay_out(struct cvy_op_desc *desc, const struct cpu_packing *packin
         desc->in[4].layout = desc->out[0].layout;
 }
 
+int32_t cpu_int8_over(const struct cvy_op_desc *desc, const cvy_device *device)
+{
+    return device->threads == 1 && cvy_tensor_present(&desc->in[4]) && desc->out[0].dtype == CVY_U8 ? 4 : -1;
+}
+
 void cpu_int8_describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *s)
 {
     const struct cvy_shape *x = &desc->in[0].shape, *y = &desc->out[0].shape, *w = &desc->in[1].shape;
@@ -185,6 +190,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     state.tile = woven ? CPU_INT8_WOVEN_TILE : cpu->int8->tile;
     divide(&state, packing, device->threads);
     state.panel_bytes = cpu_packing_panel_bytes(packing, &desc->in[1].shape);
+    plan->in_place[0] = cpu_int8_over(desc, device);
     plan->scratch_bytes = state.thread_bytes * (size_t)device->threads;
     snprintf(plan->implementation, sizeof(plan->implementation), "%s:%s", cpu->int8->isa,
              woven             ? "woven"
@@ -255,6 +261,7 @@ cvy_status cpu_conv2d_int8_plain_prepare(cvy_device *device, struct cvy_op_desc 
     state.pack_groups = desc->attr.int8.conv2d.groups;
     state.group_inputs = desc->in[1].shape.dim[1];
     state.pack_outputs = state.k / state.pack_groups;
+    plan->in_place[0] = cpu_int8_over(desc, device);
     return cpu_state(plan, &state, sizeof(state));
 }
 

@@ -299,6 +299,7 @@ cvy_status cpu_conv2d_int8_tiles_prepare(cvy_device *device, struct cvy_op_desc 
         return cvy_fail(CVY_UNAVAILABLE, "more ways to pack weights than this device remembers");
     make_state(&state, packing, &desc->in[1].shape, device->threads);
     cpu_int8_lay_out(desc, packing);
+    plan->in_place[0] = cpu_int8_over(desc, device);
     plan->scratch_bytes = state.conv.thread_bytes * (size_t)device->threads;
     snprintf(plan->implementation, sizeof(plan->implementation), "%s:%s", loops->isa, sources[state.source]);
     CVY_TRY(cpu_state(plan, &state, sizeof(state)));

@@ -9,7 +9,8 @@
 #include "support_graph.h"
 #include "support_test.h"
 
-static cvy_device *ref, *cpu;
+/* alone: with one thread, whose convolutions write over what they add. */
+static cvy_device *ref, *cpu, *alone;
 static int woven; /* operations that the kernel of woven sums and ends has taken */
 
 static int open_devices(void **state)
@@ -18,6 +19,7 @@ static int open_devices(void **state)
 
     ref = executor_device("ref", 2);
     cpu = executor_device("cpu", 2);
+    alone = executor_device("cpu", 1);
     if (isa && strcmp(isa, "avx_vnni") == 0 && !strstr(cpu->description, isa)) {
         fprintf(stderr, "skipped: this processor has no AVX-VNNI\n");
         exit(77);
@@ -29,6 +31,7 @@ static int close_devices(void **state)
 {
     cvy_device_close(ref);
     cvy_device_close(cpu);
+    cvy_device_close(alone);
     return 0;
 }
 
@@ -73,20 +76,17 @@ static void compare_bytes(const struct cvy_op_desc *desc, void *const *wanted, v
     }
 }
 
-/* The reference, and every kernel that takes the operation, from the same inputs. */
-static void compare(const struct cvy_op_desc *desc, const void *const *in, const char *what)
+/* Every kernel of a device that takes the operation; how many those are. */
+static int compare_on(cvy_device *device, const struct cvy_op_desc *desc, const void *const *in, void *const *wanted,
+                      const char *what)
 {
-    void *wanted[2] = {NULL, NULL}, *got[2] = {NULL, NULL};
-    struct cvy_op_desc on_ref = *desc;
+    void *got[2] = {NULL, NULL};
     int kernels = 0;
 
-    for (int i = 0; i < desc->outputs; i++) {
-        wanted[i] = calloc(1, bytes_of(&desc->out[i]));
+    for (int i = 0; i < desc->outputs; i++)
         got[i] = calloc(1, bytes_of(&desc->out[i]));
-    }
-    executor_run_checked(ref, &on_ref, in, wanted);
-    for (size_t i = 0; i < cpu->backend->kernel_count; i++) {
-        const struct cvy_kernel *kernel = &cpu->backend->kernels[i];
+    for (size_t i = 0; i < device->backend->kernel_count; i++) {
+        const struct cvy_kernel *kernel = &device->backend->kernels[i];
         struct cvy_op_desc on_cpu = *desc;
         cvy_status status;
 
@@ -94,20 +94,36 @@ static void compare(const struct cvy_op_desc *desc, const void *const *in, const
             continue;
         for (int k = 0; k < desc->outputs; k++)
             memset(got[k], 0x5a, bytes_of(&desc->out[k]));
-        status = executor_run_kernel(cpu, kernel, &on_cpu, in, got);
+        status = executor_run_kernel(device, kernel, &on_cpu, in, got);
         if (status != CVY_OK && status != CVY_UNAVAILABLE)
             fail_msg("%s, %s: %s", what, kernel->name, cvy_error());
         if (status == CVY_OK)
             compare_bytes(desc, wanted, got, kernel, what);
         kernels += status == CVY_OK;
-        woven += status == CVY_OK && strcmp(kernel->name, "cpu.conv2d_int8_woven") == 0;
-        executor_prepare_starved(cpu, kernel, desc);
+        woven += device == cpu && status == CVY_OK && strcmp(kernel->name, "cpu.conv2d_int8_woven") == 0;
+        if (device == cpu)
+            executor_prepare_starved(device, kernel, desc);
     }
-    assert_true(kernels > 0);
-    for (int i = 0; i < desc->outputs; i++) {
-        free(wanted[i]);
+    for (int i = 0; i < desc->outputs; i++)
         free(got[i]);
-    }
+    return kernels;
+}
+
+/* The reference and the CPU, from the same inputs. */
+static void compare(const struct cvy_op_desc *desc, const void *const *in, const char *what)
+{
+    void *wanted[2] = {NULL, NULL};
+    struct cvy_op_desc on_ref = *desc;
+    int kernels;
+
+    for (int i = 0; i < desc->outputs; i++)
+        wanted[i] = calloc(1, bytes_of(&desc->out[i]));
+    executor_run_checked(ref, &on_ref, in, wanted);
+    kernels = compare_on(cpu, desc, in, wanted, what);
+    assert_true(kernels > 0);
+    assert_int_equal(compare_on(alone, desc, in, wanted, what), kernels);
+    for (int i = 0; i < desc->outputs; i++)
+        free(wanted[i]);
 }
 
 struct conv_case {
@@ -227,8 +243,10 @@ static void woven_ends(void **state)
     int32_t cases = 0, refused = 0;
 
     for (int form = 0; form < 16; form++) {
-        cvy_device_close(cpu); /* it remembers a limited number of ways to pack weights */
+        cvy_device_close(cpu); /* they remember a limited number of ways to pack weights */
+        cvy_device_close(alone);
         cpu = executor_device("cpu", 2);
+        alone = executor_device("cpu", 1);
         for (int32_t width = 1; width <= 14; width++, cases++) {
             const struct conv_case c = {.n = 1 + cases % 2,
                                         .c = inputs[cases % 4] * (1 + cases % 3),

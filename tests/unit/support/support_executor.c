@@ -193,13 +193,17 @@ static cvy_status run_desc(cvy_device *device, const struct cvy_kernel *kernel, 
             continue;
         plan.out_bytes[i] = device->backend->tensor_bytes(device, &desc.out[i]);
         use_out[i] = out[i];
-        if (!cvy_layout_equal(&desc.out[i].layout, &given->out[i].layout))
-            use_out[i] = own_out[i] = device_memory(device, &desc.out[i]);
+        if (cvy_layout_equal(&desc.out[i].layout, &given->out[i].layout))
+            continue;
+        use_out[i] = own_out[i] = device_memory(device, &desc.out[i]);
+        const int32_t over = plan.in_place[i]; /* then as the planner does where it can */
+        if (over >= 0 && own_in[over] && device->backend->tensor_bytes(device, &desc.in[over]) >= plan.out_bytes[i])
+            use_out[i] = own_in[over];
     }
     status = run_kernel(device, &plan, use_in, use_out);
     for (int i = 0; i < desc.outputs; i++) {
         if (own_out[i] && status == CVY_OK)
-            reorder(device, &desc.out[i], own_out[i], &given->out[i], out[i]);
+            reorder(device, &desc.out[i], use_out[i], &given->out[i], out[i]);
         device->backend->release(device, own_out[i]);
     }
     for (int i = 0; i < desc.inputs; i++)
