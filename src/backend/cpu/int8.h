@@ -49,6 +49,7 @@ struct cpu_int8_conv {
     int64_t row_bytes;                 /* of a row with its borders, of which a thread has copies; rows alone */
     int64_t tiles, block, blocks;      /* tiles of pixels, how many a task takes, how many blocks that makes */
     int64_t panel_tasks, task_panels;  /* tasks that share a block, panels of each */
+    int64_t threads;                   /* that take tasks */
     size_t panel_bytes, thread_bytes;  /* thread_bytes: of a thread's table of pixels and its rows */
     size_t pointers;                   /* bytes of the table alone */
     uint8_t *outside;                  /* a pixel of zero points: what lies beside the image */

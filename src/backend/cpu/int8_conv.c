@@ -96,6 +96,7 @@ static int64_t max_block(const struct cpu_int8_conv *s)
 static void divide(struct cpu_int8_conv *s, const struct cpu_packing *packing, int threads)
 {
     const int64_t groups = packing->shared ? 1 : packing->groups;
+    s->threads = threads;
     s->shared = packing->shared;
     s->rows = packing->rows;
     s->points = cpu_int8_reads_points(s);

@@ -17,12 +17,30 @@ struct tile {
     int64_t skip, pointers, bytes, taps, quads;
     int vectors;     /* of the panel */
     const int8_t *w; /* (taps, quads, vectors, 16, 4) */
+    int64_t ahead;   /* bytes from what is read of w to what is fetched meanwhile, 0: nothing; AVX-512 alone */
     const struct finish *finish;
 };
 
 /* Which bytes belong to a lane: those of the pixel alike, or those of its own group of channels; one of 16 or 32 fills
  * a vector. */
 enum groups { ONE_GROUP = 0, GROUPS_OF_4 = 4, GROUPS_OF_8 = 8, GROUPS_OF_16 = 16, GROUPS_OF_32 = 32 };
+
+/* The first panel of the task that this thread takes next where all take as long: the one before it does panels from
+ * `panel` on of the tiles from `tile` on. After the last task the number that no panel has: behind the weights lie,
+ * most often, those of the next convolution. */
+static inline int64_t next_panel(const struct cpu_int8_conv *s, int64_t tile, int64_t panel)
+{
+    const int64_t next = tile / s->block * s->panel_tasks + panel / s->task_panels + s->threads;
+    return next < s->blocks * s->panel_tasks ? next % s->panel_tasks * s->task_panels : s->panels;
+}
+
+/* Weights come from the cache that cores share, or from memory, while the first tile reads them, at less than half of
+ * its speed where the second-level cache has them. So each tile fetches some of the next panel's there, a line for each
+ * step: the first tile the first line of each step, the next one the second. */
+static inline int64_t lines_ahead(int64_t ahead, int64_t tile, int64_t vectors)
+{
+    return ahead != 0 && tile < vectors ? ahead + 64 * tile : 0;
+}
 
 /* Everything else that the ends of a convolution need. */
 struct ending {
