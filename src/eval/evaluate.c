@@ -21,11 +21,11 @@ static bool detects(const struct cvy_evaluator *evaluator)
 /* Room for the features where the plan has them. */
 static cvy_status open_features(struct cvy_evaluator *evaluator, size_t batch)
 {
-    const cvy_val value = cvy_graph_find_result(&evaluator->plan.graph, CVY_FEATURES);
+    const cvy_val value = cvy_graph_find_result(&cvy_evaluator_plan(evaluator)->graph, CVY_FEATURES);
 
     if (value == CVY_NONE)
         return CVY_OK;
-    const struct cvy_shape *shape = cvy_shape_of(&evaluator->plan.graph, value);
+    const struct cvy_shape *shape = cvy_shape_of(&cvy_evaluator_plan(evaluator)->graph, value);
     evaluator->feature_count = 1;
     for (int32_t i = 1; i < shape->rank; i++)
         evaluator->feature_count *= shape->dim[i];
@@ -55,28 +55,9 @@ static cvy_status open_results(struct cvy_evaluator *evaluator, size_t batch)
                : cvy_fail_memory(rows * 4 * sizeof *found->boxes, "the detections");
 }
 
-/* Everything but the plan. */
-static cvy_status open_rest(struct cvy_evaluator *evaluator)
-{
-    const struct cvy_network *network = evaluator->network;
-
-    CVY_TRY(cvy_batch_upload_open(&evaluator->upload, network->device, evaluator->plan.batch,
-                                  cvy_model_image_bytes(&network->model, CVY_MODEL_INFER)));
-    evaluator->plan.capture = true;
-    return open_results(evaluator, (size_t)evaluator->batch);
-}
-
 cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch)
 {
-    cvy_status status;
-
-    *evaluator = (struct cvy_evaluator){.network = network, .batch = batch};
-    CVY_GOTO(cvy_network_plan(network, CVY_MODEL_INFER, batch, &evaluator->plan));
-    CVY_GOTO(open_rest(evaluator));
-    return CVY_OK;
-fail:
-    cvy_evaluator_close(evaluator);
-    return status;
+    return cvy_evaluator_open_beside(evaluator, network, batch, NULL);
 }
 
 cvy_status cvy_evaluator_open_beside(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch,
@@ -85,8 +66,8 @@ cvy_status cvy_evaluator_open_beside(struct cvy_evaluator *evaluator, struct cvy
     cvy_status status;
 
     *evaluator = (struct cvy_evaluator){.network = network, .batch = batch};
-    CVY_GOTO(cvy_network_plan_beside(network, batch, &owner->plan, &evaluator->plan));
-    CVY_GOTO(open_rest(evaluator));
+    CVY_GOTO(cvy_streams_open(&evaluator->streams, network, batch, owner ? cvy_evaluator_plan(owner) : NULL));
+    CVY_GOTO(open_results(evaluator, (size_t)batch));
     return CVY_OK;
 fail:
     cvy_evaluator_close(evaluator);
@@ -99,8 +80,8 @@ cvy_status cvy_evaluator_open_graph(struct cvy_evaluator *evaluator, struct cvy_
     cvy_status status;
 
     *evaluator = (struct cvy_evaluator){.network = network, .batch = batch};
-    CVY_GOTO(cvy_plan_open(&evaluator->plan, network->device, &network->store, graph, batch));
-    CVY_GOTO(open_rest(evaluator));
+    CVY_GOTO(cvy_streams_open_graph(&evaluator->streams, network, graph, batch));
+    CVY_GOTO(open_results(evaluator, (size_t)batch));
     return CVY_OK;
 fail:
     cvy_evaluator_close(evaluator);
@@ -109,8 +90,7 @@ fail:
 
 void cvy_evaluator_close(struct cvy_evaluator *evaluator)
 {
-    cvy_plan_close(&evaluator->plan);
-    cvy_batch_upload_close(&evaluator->upload);
+    cvy_streams_close(&evaluator->streams);
     cvy_free(evaluator->logits);
     cvy_free(evaluator->probabilities);
     cvy_free(evaluator->features);
@@ -122,46 +102,58 @@ void cvy_evaluator_close(struct cvy_evaluator *evaluator)
     memset(evaluator, 0, sizeof *evaluator);
 }
 
-/* The results of the plan's pass for the images from number `first` on. */
-static cvy_status read_found(struct cvy_evaluator *evaluator, size_t first)
+/* The results of a plan's pass for the images from number `first` on. */
+static cvy_status read_found(struct cvy_evaluator *evaluator, struct cvy_plan *plan, size_t first)
 {
-    const size_t images = (size_t)evaluator->plan.batch, rows = images * CVY_MAX_DETECTIONS;
+    const size_t images = (size_t)plan->batch, rows = images * CVY_MAX_DETECTIONS;
     const size_t row = first * CVY_MAX_DETECTIONS;
     struct detector_outputs *found = &evaluator->found;
 
-    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "boxes", found->boxes + 4 * row, rows * 4));
-    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "scores", found->scores + row, rows));
-    CVY_TRY(cvy_plan_read(&evaluator->plan, "classes", found->classes + row, rows * sizeof *found->classes));
-    return cvy_plan_read(&evaluator->plan, "count", found->count + first, images * sizeof *found->count);
+    CVY_TRY(cvy_plan_read_floats(plan, "boxes", found->boxes + 4 * row, rows * 4));
+    CVY_TRY(cvy_plan_read_floats(plan, "scores", found->scores + row, rows));
+    CVY_TRY(cvy_plan_read(plan, "classes", found->classes + row, rows * sizeof *found->classes));
+    return cvy_plan_read(plan, "count", found->count + first, images * sizeof *found->count);
 }
 
-static cvy_status read_answers(struct cvy_evaluator *evaluator, size_t first, bool want_probabilities)
+static cvy_status read_answers(struct cvy_evaluator *evaluator, struct cvy_plan *plan, size_t first,
+                               bool want_probabilities)
 {
-    const size_t images = (size_t)evaluator->plan.batch, classes = (size_t)evaluator->network->model.num_classes;
+    const size_t images = (size_t)plan->batch, classes = (size_t)evaluator->network->model.num_classes;
     const size_t features = (size_t)evaluator->feature_count, at = first * classes, count = images * classes;
 
     if (evaluator->features)
-        CVY_TRY(cvy_plan_read_floats(&evaluator->plan, CVY_FEATURES, evaluator->features + first * features,
-                                     images * features));
-    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "logits", evaluator->logits + at, count));
+        CVY_TRY(cvy_plan_read_floats(plan, CVY_FEATURES, evaluator->features + first * features, images * features));
+    CVY_TRY(cvy_plan_read_floats(plan, "logits", evaluator->logits + at, count));
     if (!want_probabilities)
         return CVY_OK;
-    return cvy_plan_read_floats(&evaluator->plan, "probabilities", evaluator->probabilities + at, count);
+    return cvy_plan_read_floats(plan, "probabilities", evaluator->probabilities + at, count);
+}
+
+/* A batch that is computed. */
+struct wanted {
+    struct cvy_evaluator *evaluator;
+    const uint8_t *images;
+    bool probabilities;
+};
+
+static cvy_status run_part(void *context, struct cvy_stream *stream, int64_t first)
+{
+    const struct wanted *wanted = context;
+    struct cvy_evaluator *evaluator = wanted->evaluator;
+    const size_t bytes = cvy_model_image_bytes(&evaluator->network->model, CVY_MODEL_INFER);
+    const struct cvy_host_batch part = {.images = wanted->images + (size_t)first * bytes};
+
+    CVY_TRY(cvy_batch_upload_bind(&stream->upload, &stream->plan, &part));
+    CVY_TRY(cvy_plan_run(&stream->plan, NULL));
+    return detects(evaluator) ? read_found(evaluator, &stream->plan, (size_t)first)
+                              : read_answers(evaluator, &stream->plan, (size_t)first, wanted->probabilities);
 }
 
 cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images, bool want_probabilities)
 {
-    const size_t bytes = cvy_model_image_bytes(&evaluator->network->model, CVY_MODEL_INFER);
+    struct wanted wanted = {evaluator, images, want_probabilities};
 
-    for (int64_t first = 0; first < evaluator->batch; first += evaluator->plan.batch) {
-        const struct cvy_host_batch batch = {.images = images + (size_t)first * bytes};
-
-        CVY_TRY(cvy_batch_upload_bind(&evaluator->upload, &evaluator->plan, &batch));
-        CVY_TRY(cvy_plan_run(&evaluator->plan, NULL));
-        CVY_TRY(detects(evaluator) ? read_found(evaluator, (size_t)first)
-                                   : read_answers(evaluator, (size_t)first, want_probabilities));
-    }
-    return CVY_OK;
+    return cvy_streams_run(&evaluator->streams, run_part, &wanted);
 }
 
 /* An image as people look at it: bytes. */
@@ -281,7 +273,7 @@ cvy_status cvy_evaluator_pass(struct cvy_evaluator *evaluator, struct cvy_source
         if (pass->latency)
             pass->latency[pass->batches] = cvy_clock() - start;
         if (pass->losses)
-            CVY_TRY(cvy_detection_loss_add(pass->losses, &evaluator->plan, batch, pass->loss_sums));
+            CVY_TRY(cvy_detection_loss_add(pass->losses, cvy_evaluator_plan(evaluator), batch, pass->loss_sums));
         pass->batches++;
         pass->seconds = cvy_clock() - begin;
         pass->wait = cvy_source_wait_seconds(source);

@@ -6,6 +6,7 @@
 #include "eval/detection.h"
 #include "eval/detection_loss.h"
 #include "eval/metrics.h"
+#include "network/streams.h"
 #include "report/validation/validation.h"
 #include "trainer/trainer.h"
 
@@ -21,9 +22,8 @@ struct detector_outputs {
 };
 
 struct cvy_evaluator {
-    struct cvy_network *network; /* borrowed */
-    struct cvy_plan plan;        /* of the batch, or of a part of it (network/at_once.h) */
-    struct cvy_batch_upload upload;
+    struct cvy_network *network;   /* borrowed */
+    struct cvy_streams streams;    /* of the batch */
     float *logits, *probabilities; /* (batch, classes), of the last batch; NULL of a detector */
     float *features;               /* (batch, feature_count), where the model has them as a result; else NULL */
     int64_t feature_count;
@@ -31,6 +31,11 @@ struct cvy_evaluator {
     int64_t batch;
     uint8_t *shown; /* an image of floats as bytes, for the collector */
 };
+/* The plan of the first stream: that of the whole batch where there is one and it is not computed in parts. */
+static inline struct cvy_plan *cvy_evaluator_plan(const struct cvy_evaluator *evaluator)
+{
+    return &evaluator->streams.stream->plan;
+}
 CVY_CHECKED cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch);
 /* The same for a network with the parameters of `owner`'s, its own or one that was opened beside it: it reads the
  * prepared weights of `owner`, which outlives it, where its kernels want the same. */

@@ -12,7 +12,7 @@
 #include "data/loader/loader.h"
 #include "eval/evaluate.h"
 #include "info/info_internal.h"
-#include "network/at_once.h"
+#include "network/split.h"
 #include "ops/ops.h"
 #include "report/drawing/draw.h"
 #include "weights/model_variant.h"
@@ -112,14 +112,26 @@ static const float *int8_states(const struct cvy_info_facts *facts, enum cvy_mod
     return facts->int8 && mode == CVY_MODEL_INFER ? facts->quantizer_states : NULL;
 }
 
-static cvy_status open_plan(const struct cvy_info_facts *facts, enum cvy_model_mode mode, int32_t batch,
-                            struct cvy_plan *plan)
+/* The plan of a mode, or of the first stream where there are several, which will not run. */
+static cvy_status open_dry_plan(struct cvy_info_facts *facts, enum cvy_model_mode mode)
 {
+    cvy_device *device = facts->device;
     struct cvy_graph graph;
+    struct cvy_split split;
+    cvy_status status;
 
-    CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->device, facts->dtype, mode,
-                              int8_states(facts, mode), &graph));
-    return cvy_plan_open(plan, facts->device, NULL, &graph, cvy_images_at_once(&graph, facts->device, batch));
+    CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, device, facts->dtype, mode, int8_states(facts, mode),
+                              &graph));
+    split = cvy_split_batch(&graph, device, facts->batch);
+    facts->streams = split.streams;
+    if (split.streams > 1) {
+        CVY_GOTO(cvy_stream_device(device, &facts->stream_device));
+        device = facts->stream_device;
+    }
+    return cvy_plan_open(&facts->dry_run_plan, device, NULL, &graph, split.images);
+fail:
+    cvy_graph_release(&graph);
+    return status;
 }
 
 /* As `train` (with validation) and `classify` work: a ring of batches, a decoder for each thread. */
@@ -194,10 +206,11 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
         CVY_TRY(cvy_workload_open(&facts->work, facts->device, facts->architecture, &facts->model, facts->dtype,
                                   options->training, facts->batch, NULL, int8_states(facts, mode)));
         facts->plan = cvy_workload_plan(&facts->work);
+        facts->streams = cvy_workload_streams(&facts->work);
         return cvy_info_measure(facts, options->runs);
     }
     facts->plan = &facts->dry_run_plan;
-    return open_plan(facts, mode, facts->batch, &facts->dry_run_plan);
+    return open_dry_plan(facts, mode);
 }
 
 static void release(struct cvy_info_facts *facts)
@@ -206,6 +219,7 @@ static void release(struct cvy_info_facts *facts)
         cvy_free(facts->devices[i].properties);
     cvy_plan_close(&facts->dry_run_plan);
     cvy_workload_close(&facts->work);
+    cvy_device_close(facts->stream_device);
     cvy_device_close(facts->device);
     cvy_checkpoint_info_release(&facts->weights);
 }
@@ -437,7 +451,7 @@ static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
     const struct cvy_device_peak *limits = &facts->limits;
     const bool known = limits->flops_f32 > 0;
-    const int passes = (int)(facts->batch / facts->plan->batch);
+    const int parts = (int)(facts->batch / facts->plan->batch), passes = (parts + facts->streams - 1) / facts->streams;
     struct cvy_info_sums sums;
 
     cvy_info_sum(facts, &sums);
@@ -457,6 +471,8 @@ static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
     cvy_text_printf(text, "all steps %.1f ms", sums.seconds * 1e3);
     if (passes > 1)
         cvy_text_printf(text, ", %d times", passes);
+    if (facts->streams > 1)
+        cvy_text_printf(text, " in each of %d streams", facts->streams);
     cvy_text_printf(text, "; with what is around them %.1f ms, %.2f images/s\n", facts->iteration_seconds * 1e3,
                     (double)facts->batch / facts->iteration_seconds);
     if (!known)
@@ -498,7 +514,7 @@ static void totals_text(const struct cvy_info_facts *facts, struct cvy_text *tex
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
     const struct cvy_plan *plan = facts->plan;
-    char squeeze[16], at_once[32] = "";
+    char squeeze[16], at_once[64] = "", streams[32] = "";
 
     if (facts->machine) {
         machine_text(facts, text);
@@ -531,8 +547,10 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                     facts->macs / 1e9);
     memory_text(facts, CVY_MODEL_INFER, text);
     memory_text(facts, CVY_MODEL_TRAIN, text);
+    if (facts->streams > 1)
+        snprintf(streams, sizeof streams, " in each of %d streams", facts->streams);
     if (plan->batch < facts->batch)
-        snprintf(at_once, sizeof at_once, ", %d at a time", (int)plan->batch);
+        snprintf(at_once, sizeof at_once, ", %d at a time%s", (int)plan->batch, streams);
     cvy_text_printf(text, "plan         %s of %d images%s, %s, on %s (%s), %d threads: %d steps\n",
                     facts->training ? "training" : "inference", (int)facts->batch, at_once, cvy_info_precision(facts),
                     facts->device->backend->name, facts->device->description, facts->device->threads,

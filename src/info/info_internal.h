@@ -45,6 +45,8 @@ struct cvy_info_facts {
     struct cvy_device_peak limits; /* of the device; zero where unknown */
     struct cvy_device_peak peak;   /* of the processor's operations */
     cvy_device *device;
+    int streams;               /* that compute such a plan at the same time; 1: all threads compute it together */
+    cvy_device *stream_device; /* of the dry run where there are several */
     enum cvy_dtype dtype;
     float *quantizer_states;          /* of a quantised file, by their place in the state arena; else NULL */
     bool int8;                        /* inference computes in integers */

@@ -195,6 +195,7 @@ static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
     cvy_json_put_string(json, "mode", facts->training ? "train" : "infer");
     cvy_json_put_int(json, "batch_size", facts->batch);
     cvy_json_put_int(json, "images_at_once", plan->batch);
+    cvy_json_put_int(json, "streams", facts->streams);
     cvy_json_put_string(json, "precision", cvy_info_precision(facts));
     cvy_json_put_string(json, "device", facts->device->backend->name);
     cvy_json_put_string(json, "device_description", facts->device->description);

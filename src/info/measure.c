@@ -40,7 +40,8 @@ static double max_rate(const struct cvy_device_peak *limits, enum cvy_dtype weig
     return weights == CVY_I8 && limits->ops_int8 > 0 ? limits->ops_int8 : limits->flops_f32;
 }
 
-/* What the step would take if it did nothing but its operations at their peak rate, or nothing but move its bytes. */
+/* What the step would take if it did nothing but its operations at their peak rate, or nothing but move its bytes; of
+ * several streams each has its share of the machine. */
 static double min_seconds(const struct cvy_info_facts *facts, const struct cvy_plan_step *step)
 {
     const struct cvy_device_peak *limits = &facts->limits;
@@ -48,7 +49,7 @@ static double min_seconds(const struct cvy_info_facts *facts, const struct cvy_p
     const double moving = (double)cvy_plan_step_bytes(facts->plan, step) / bandwidth;
     const double computing = step->flops / max_rate(limits, step->desc.in[1].dtype);
 
-    return cvy_info_is_product(step) && computing > moving ? computing : moving;
+    return facts->streams * (cvy_info_is_product(step) && computing > moving ? computing : moving);
 }
 
 void cvy_info_sum(const struct cvy_info_facts *facts, struct cvy_info_sums *sums)

@@ -75,7 +75,12 @@ void cvy_workload_close(struct cvy_workload *workload)
 
 struct cvy_plan *cvy_workload_plan(struct cvy_workload *workload)
 {
-    return workload->training ? &workload->trainer.plan : &workload->evaluator.plan;
+    return workload->training ? &workload->trainer.plan : cvy_evaluator_plan(&workload->evaluator);
+}
+
+int cvy_workload_streams(const struct cvy_workload *workload)
+{
+    return workload->training ? 1 : workload->evaluator.streams.count;
 }
 
 /* The next batch, of the next epoch where one ends. */
@@ -109,7 +114,7 @@ cvy_status cvy_workload_profile(struct cvy_workload *workload, int32_t iteration
 {
     struct cvy_plan *plan = cvy_workload_plan(workload);
     double *best = cvy_calloc((size_t)plan->step_count + 1, sizeof *best);
-    const int64_t passes = workload->batch / plan->batch;
+    const int64_t passes = workload->training ? 1 : cvy_streams_rounds(&workload->evaluator.streams);
     cvy_status status;
 
     if (!best)

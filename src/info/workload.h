@@ -25,7 +25,9 @@ CVY_CHECKED cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_devi
                                          int32_t batch, const struct cvy_loader_options *loader,
                                          const float *quantizer_states);
 void cvy_workload_close(struct cvy_workload *workload); /* accepts a zeroed one */
+/* The plan of a step, or of a batch's first stream, and how many streams compute such a one. */
 struct cvy_plan *cvy_workload_plan(struct cvy_workload *workload);
+int cvy_workload_streams(const struct cvy_workload *workload);
 /* One iteration: a whole training step, whose loss is read by the next one, as the loop does; or one batch classified.
  */
 CVY_CHECKED cvy_status cvy_workload_iterate(struct cvy_workload *workload);

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/resources.h"
-#include "network/at_once.h"
+#include "network/streams.h"
 
 /* The share of the available memory that a chosen batch may take: the rest is for the files that the system caches and
  * for what else happens on the machine while the run lasts. */
@@ -14,6 +14,8 @@ static const double CHOSEN_SHARE = 0.8;
 
 /* Pages of code and libraries that the first step touches after everything is prepared, and the stacks of a thread. */
 static const size_t LATE_PROGRAM = (size_t)4 << 20, LATE_THREAD = (size_t)256 << 10;
+/* What a stream has beside its activations: graph, steps, kernels, a device. */
+static const size_t STREAM = (size_t)3 << 20;
 
 /* ---- the estimate ---- */
 
@@ -30,20 +32,31 @@ static cvy_status inspect_plan(const struct cvy_memory_case *run, enum cvy_model
     const size_t kept = run->snapshot ? 2 + (run->extras & CVY_EXTRA_SQUARE_AVERAGE ? 1 : 0) + averages : 0;
     const size_t copies = run->loaded ? 0 : (run->training ? 3 + extras : 1) + averages + kept;
     struct cvy_graph graph;
-    struct cvy_plan plan;
+    struct cvy_split split;
+    struct cvy_plan plan = {0};
     struct cvy_store absent;
+    cvy_device *device = run->device, *one = NULL;
+    cvy_status status;
 
-    CVY_TRY(cvy_network_graph(run->architecture, run->model, run->device, run->dtype, mode,
+    CVY_TRY(cvy_network_graph(run->architecture, run->model, device, run->dtype, mode,
                               mode == CVY_MODEL_INFER ? run->int8_state : NULL, &graph));
+    split = cvy_split_batch(&graph, device, batch);
+    if (split.streams > 1) {
+        CVY_GOTO(cvy_stream_device(device, &one));
+        device = one;
+    }
     absent = (struct cvy_store){
-        .device = run->device, .trainable_elements = graph.trainable_elements, .state_elements = graph.state_elements};
-    batch = cvy_images_at_once(&graph, run->device, batch);
-    CVY_TRY(cvy_plan_prepare(&plan, run->device, timing ? &absent : NULL, &graph, batch));
-    *bytes = cvy_plan_bytes(&plan);
+        .device = device, .trainable_elements = graph.trainable_elements, .state_elements = graph.state_elements};
+    CVY_GOTO(cvy_plan_prepare(&plan, device, timing ? &absent : NULL, &graph, split.images));
+    *bytes = cvy_streams_bytes(&plan, split.streams);
+    estimate->program += (size_t)(split.streams - 1) * STREAM;
     estimate->parameters =
         (copies * (size_t)plan.graph.trainable_elements + states * (size_t)plan.graph.state_elements) * sizeof(float);
+fail:
     cvy_plan_close(&plan);
-    return CVY_OK;
+    cvy_graph_release(&graph);
+    cvy_device_close(one);
+    return status;
 }
 
 static cvy_status estimate_run(const struct cvy_memory_case *run, bool timing, struct cvy_memory_estimate *estimate)
@@ -76,7 +89,7 @@ static cvy_status estimate_run(const struct cvy_memory_case *run, bool timing, s
         return cvy_fail(CVY_NO_MEMORY, "a batch of %lld images is too large", (long long)run->batch);
     /* Last, so that the code generated for the kernels is part of it; later plans use it again. */
     if (run->device->backend->host_memory)
-        estimate->program = cvy_resident_memory() + LATE_PROGRAM + LATE_THREAD * (size_t)run->device->threads;
+        estimate->program += cvy_resident_memory() + LATE_PROGRAM + LATE_THREAD * (size_t)run->device->threads;
     estimate->total = estimate->program + estimate->parameters + estimate->workspace + estimate->data;
     return CVY_OK;
 }

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/system.h"
-#include "network/at_once.h"
+#include "network/split.h"
 #include "ops/ops.h"
 
 const float cvy_tensorflow_mean[3] = {123.68f, 116.28f, 103.53f};
@@ -214,11 +214,10 @@ cvy_status cvy_network_reserve(struct cvy_network *network, size_t bytes)
     return cvy_workspace_open(&network->workspace, network->device, bytes);
 }
 
-static cvy_status prepare_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch,
-                               struct cvy_plan *plan)
+/* The graph of a mode, of integers where the network has them. */
+static cvy_status make_graph(const struct cvy_network *network, enum cvy_model_mode mode, struct cvy_graph *graph)
 {
     const struct cvy_store *store = &network->store;
-    struct cvy_graph graph;
     float *state = NULL;
     cvy_status status = CVY_OK;
 
@@ -231,15 +230,35 @@ static cvy_status prepare_plan(struct cvy_network *network, enum cvy_model_mode 
     }
     if (status == CVY_OK)
         status = cvy_network_graph(network->architecture, &network->model, network->device, network->dtype, mode, state,
-                                   &graph);
+                                   graph);
     cvy_free(state);
-    CVY_TRY(status);
+    return status;
+}
+
+cvy_status cvy_network_split(const struct cvy_network *network, int64_t batch, struct cvy_split *split)
+{
+    struct cvy_graph graph;
+
+    *split = (struct cvy_split){batch, 1};
+    if (!network->int8)
+        return CVY_OK;
+    CVY_TRY(make_graph(network, CVY_MODEL_INFER, &graph));
+    *split = cvy_split_batch(&graph, network->device, batch);
+    cvy_graph_release(&graph);
+    return CVY_OK;
+}
+
+static cvy_status prepare_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch,
+                               struct cvy_plan *plan)
+{
+    struct cvy_graph graph;
+
+    CVY_TRY(make_graph(network, mode, &graph));
     if (!same_table(&graph, &network->table)) {
         cvy_graph_release(&graph);
         return cvy_fail(CVY_FAILED, "the graph of %s does not have the network's parameters",
                         network->architecture->name);
     }
-    batch = cvy_images_at_once(&graph, network->device, batch);
     return cvy_plan_prepare(plan, network->device, &network->store, &graph, batch);
 }
 

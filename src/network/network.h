@@ -5,6 +5,7 @@
 #include "backend/plan.h"
 #include "models/models.h"
 #include "network/precision.h"
+#include "network/split.h"
 
 struct cvy_network {
     const struct cvy_architecture *architecture;
@@ -60,8 +61,9 @@ CVY_CHECKED cvy_status cvy_network_graph(const struct cvy_architecture *architec
                                          struct cvy_graph *graph);
 /* Reserves memory shared by the network's plans opened after it: training and validation never run at the same time. */
 CVY_CHECKED cvy_status cvy_network_reserve(struct cvy_network *network, size_t bytes);
-/* A plan over the network's store, in the reserved memory where it fits, else in memory of its own. For inference in
- * integers it may have fewer images, of which the batch is a multiple (at_once.h). */
+/* How inference of a batch is computed (split.h). */
+CVY_CHECKED cvy_status cvy_network_split(const struct cvy_network *network, int64_t batch, struct cvy_split *split);
+/* A plan over the network's store, in the reserved memory where it fits, else in memory of its own. */
 CVY_CHECKED cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch,
                                         struct cvy_plan *plan);
 

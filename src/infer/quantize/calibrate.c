@@ -41,7 +41,7 @@ static void measure_value(const struct observation *observation, struct cvy_ptq_
 static cvy_status read_values(struct observation *observation, struct cvy_evaluator *evaluator, const char *name,
                               size_t *per_image)
 {
-    const struct cvy_graph *graph = &evaluator->plan.graph;
+    const struct cvy_graph *graph = &cvy_evaluator_plan(evaluator)->graph;
     const struct cvy_shape *shape = cvy_shape_of(graph, cvy_graph_find_result(graph, name));
     size_t count;
 
@@ -57,7 +57,7 @@ static cvy_status read_values(struct observation *observation, struct cvy_evalua
             return cvy_fail_memory(count * sizeof *observation->values, "the values of a layer");
         observation->capacity = count;
     }
-    return cvy_plan_read_floats(&evaluator->plan, name, observation->values, count);
+    return cvy_plan_read_floats(cvy_evaluator_plan(evaluator), name, observation->values, count);
 }
 
 static cvy_status observe(void *context, struct cvy_evaluator *evaluator, const struct cvy_batch *batch)

@@ -106,7 +106,7 @@ static cvy_status compare(void *context, struct cvy_evaluator *evaluator, const 
 {
     struct comparison *comparison = context;
     const struct cvy_ptq_parts *parts = &comparison->ptq->parts;
-    const struct cvy_graph *graph = &evaluator->plan.graph;
+    const struct cvy_graph *graph = &cvy_evaluator_plan(evaluator)->graph;
     char name[32];
 
     for (int32_t n = 0; n < parts->node_count; n++) {
@@ -118,8 +118,8 @@ static cvy_status compare(void *context, struct cvy_evaluator *evaluator, const 
 
         CVY_TRY(grow(comparison, count));
         for (int i = 0; i < 2; i++)
-            CVY_TRY(cvy_plan_read_floats(&evaluator->plan, cvy_ptq_node_name(n, i == 1, name), comparison->values[i],
-                                         count));
+            CVY_TRY(cvy_plan_read_floats(cvy_evaluator_plan(evaluator), cvy_ptq_node_name(n, i == 1, name),
+                                         comparison->values[i], count));
         for (int32_t i = 0; i < batch->count; i++) {
             const int64_t group = (comparison->images + i) % GROUPS;
 

@@ -28,7 +28,7 @@ struct ranking {
 
 static struct answers find_answers(const struct cvy_evaluator *evaluator)
 {
-    const struct cvy_graph *graph = &evaluator->plan.graph;
+    const struct cvy_graph *graph = &cvy_evaluator_plan(evaluator)->graph;
     struct answers answers = {.names = {"logits", "codes"}};
 
     for (int i = 0; i < 2; i++) {
@@ -49,7 +49,8 @@ static cvy_status answer(const struct ranking *ranking, int32_t batch, float *va
 
     CVY_TRY(cvy_evaluator_run(evaluator, ranking->images + (size_t)batch * ranking->batch_bytes, false));
     for (int i = 0; i < ranking->answers.results; i++) {
-        CVY_TRY(cvy_plan_read_floats(&evaluator->plan, ranking->answers.names[i], values, ranking->answers.counts[i]));
+        CVY_TRY(cvy_plan_read_floats(cvy_evaluator_plan(evaluator), ranking->answers.names[i], values,
+                                     ranking->answers.counts[i]));
         values += ranking->answers.counts[i];
     }
     return CVY_OK;

@@ -82,6 +82,7 @@ cvy_status cvy_setup_open_network(struct cvy_run *run)
     if (!o->training_only)
         CVY_TRY(cvy_evaluator_open(&run->state.evaluator, &run->state.network, cvy_run_evaluation_batch(o)));
     if (!o->training_only && cvy_run_is_detection(o) && run->data.val.sample_count > 0)
-        CVY_TRY(cvy_detection_loss_open(&run->state.detection_loss, &run->state.network, &run->state.evaluator.plan));
+        CVY_TRY(cvy_detection_loss_open(&run->state.detection_loss, &run->state.network,
+                                        cvy_evaluator_plan(&run->state.evaluator)));
     return CVY_OK;
 }

@@ -156,7 +156,7 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
                             struct cvy_run_validation *validation)
 {
     struct validation v = {.run = run, .name = average ? "val_ema" : "val", .progress = progress, .context = context};
-    struct cvy_plan *plan = &run->state.evaluator.plan;
+    struct cvy_plan *plan = cvy_evaluator_plan(&run->state.evaluator);
     const struct cvy_pass none = {.limit = 0};
     cvy_status status;
 

@@ -240,7 +240,7 @@ static void hooks_come_between_the_parts(void **state)
 /* The answers of a store's weights, by a plan that changes between stores. */
 static void ask(struct cvy_evaluator *evaluator, struct cvy_store *store, float logits[BATCH * CLASSES])
 {
-    cvy_plan_use_store(&evaluator->plan, store);
+    cvy_plan_use_store(cvy_evaluator_plan(evaluator), store);
     must(cvy_evaluator_run(evaluator, pixels, false), "an answer");
     memcpy(logits, evaluator->logits, BATCH * CLASSES * sizeof *logits);
 }
@@ -269,7 +269,7 @@ static void rules_live_outside_captures(void **state)
         assert_true(losses[recorded][0] != losses[recorded][2]); /* after every second batch there is a step */
         t.network.store.version++;
         must(cvy_evaluator_open(&evaluator, &t.network, BATCH), "an evaluator");
-        evaluator.plan.capture = recorded == 1;
+        cvy_evaluator_plan(&evaluator)->capture = recorded == 1;
         for (int i = 0; i < 5; i++)
             ask(&evaluator, i % 2 ? &t.network.average : &t.network.store, answers[recorded][i]);
         cvy_evaluator_close(&evaluator);

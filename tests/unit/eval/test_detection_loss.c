@@ -36,7 +36,7 @@ static int set_up(void **state)
     must(cvy_network_open(&network, device, cvy_architecture_find("ssd320"), &model, CVY_F32, false));
     must(cvy_network_initialize(&network, 3));
     must(cvy_evaluator_open(&evaluator, &network, BATCH));
-    must(cvy_detection_loss_open(&loss, &network, &evaluator.plan));
+    must(cvy_detection_loss_open(&loss, &network, cvy_evaluator_plan(&evaluator)));
     return 0;
 }
 
@@ -58,7 +58,7 @@ static void add(cvy_status first, cvy_status second, double sums[CVY_EVAL_LOSSES
         .images = (const uint8_t *)images, .boxes = boxes, .box_labels = labels, .status = status, .count = BATCH};
 
     must(cvy_evaluator_run(&evaluator, batch.images, false));
-    must(cvy_detection_loss_add(&loss, &evaluator.plan, &batch, sums));
+    must(cvy_detection_loss_add(&loss, cvy_evaluator_plan(&evaluator), &batch, sums));
 }
 
 /* Every anchor is background: alpha 0.25 and gamma 2 leave 0.75 p^2 log(1 / (1 - p)) for each class, over one match. */

@@ -115,7 +115,7 @@ static void expect_shared(const char *arch, const char *precision)
 {
     const char *weights = make_weights(arch);
     cvy_classifier *classifier = open_classifier(weights, precision);
-    const struct cvy_plan *first = &cvy_classifier_predictor(classifier)->one.plan;
+    const struct cvy_plan *first = cvy_evaluator_plan(&cvy_classifier_predictor(classifier)->one);
     struct thread threads[THREADS];
     pthread_t ids[THREADS];
     float expected[IMAGES][CLASSES];
@@ -129,7 +129,7 @@ static void expect_shared(const char *arch, const char *precision)
         /* One of a context is one of the classifier. */
         if (cvy_classifier_open_context(t > 1 ? threads[0].context : classifier, 0, &threads[t].context) != CVY_OK)
             fail_msg("%s", cvy_error());
-        plan = &cvy_classifier_predictor(threads[t].context)->one.plan;
+        plan = cvy_evaluator_plan(&cvy_classifier_predictor(threads[t].context)->one);
         assert_true(first->constant_bytes > 0 && plan->constants == first->constants);
         assert_ptr_equal(plan->store->weights, first->store->weights);
     }

@@ -1,15 +1,14 @@
 /* Memory of a run: plans that take turns in one workspace, what a run is said to need, the largest batch that fits. */
 #include "base/rng.h"
 #include "eval/evaluate.h"
-#include "network/at_once.h"
 #include "network/memory.h"
 #include "support_graph.h"
 #include "support_test.h"
 
-enum { BATCH = 4, SIZE = 32, CLASSES = 5, STEPS = 2, FEATURES = 512 /* of resnet18 */, DETECTOR_SIZE = 64 };
+enum { BATCH = 4, SIZE = 32, CLASSES = 5, STEPS = 2 };
 
 static cvy_device *device;
-static uint8_t images[BATCH * DETECTOR_SIZE * DETECTOR_SIZE * 3] __attribute__((aligned(64)));
+static uint8_t images[BATCH * SIZE * SIZE * 3] __attribute__((aligned(64)));
 static int32_t labels[BATCH] __attribute__((aligned(64))) = {0, 3, 1, 4};
 
 static void must(cvy_status status)
@@ -45,7 +44,7 @@ static void take_turns(size_t bytes, struct outcome *outcome)
     must(cvy_trainer_open(&trainer, &network, &comm, &sgd, BATCH));
     must(cvy_evaluator_open(&evaluator, &network, BATCH));
     assert_true((trainer.plan.workspace != NULL) == (bytes > 0));
-    assert_true((evaluator.plan.workspace != NULL) == (bytes > 0));
+    assert_true((cvy_evaluator_plan(&evaluator)->workspace != NULL) == (bytes > 0));
     for (int s = 0; s < STEPS; s++) {
         must(cvy_trainer_step(&trainer, &batch, 0.01));
         must(cvy_trainer_loss(&trainer, &outcome->loss[s]));
@@ -203,97 +202,9 @@ static void integers(void **state)
     assert_true(3 * bytes.plan < floats.plan);
     network.int8 = true;
     must(cvy_evaluator_open(&evaluator, &network, BATCH));
-    assert_true(cvy_plan_bytes(&evaluator.plan) == bytes.plan);
+    assert_true(cvy_plan_bytes(cvy_evaluator_plan(&evaluator)) == bytes.plan);
     cvy_evaluator_close(&evaluator);
     cvy_network_close(&network);
-}
-
-/* What an evaluator of one network or another gives for a batch. */
-struct answers {
-    float logits[BATCH * CLASSES], probabilities[BATCH * CLASSES], features[BATCH * FEATURES];
-    float boxes[BATCH * CVY_MAX_DETECTIONS * 4], scores[BATCH * CVY_MAX_DETECTIONS];
-    int32_t classes[BATCH * CVY_MAX_DETECTIONS], count[BATCH];
-};
-
-static void take_answers(const struct cvy_evaluator *evaluator, struct answers *answers)
-{
-    const struct detector_outputs *found = &evaluator->found;
-
-    memset(answers, 0, sizeof *answers);
-    if (evaluator->logits) {
-        assert_int_equal(evaluator->feature_count, FEATURES);
-        memcpy(answers->logits, evaluator->logits, sizeof answers->logits);
-        memcpy(answers->probabilities, evaluator->probabilities, sizeof answers->probabilities);
-        memcpy(answers->features, evaluator->features, sizeof answers->features);
-        return;
-    }
-    memcpy(answers->boxes, found->boxes, sizeof answers->boxes);
-    memcpy(answers->scores, found->scores, sizeof answers->scores);
-    memcpy(answers->classes, found->classes, sizeof answers->classes);
-    memcpy(answers->count, found->count, sizeof answers->count);
-}
-
-/* Answers of a batch that is computed `at_once` images at a time, which the size of the cache decides. */
-static void answer_in_parts(const char *name, int32_t size, size_t cache_bytes, int64_t at_once,
-                            struct answers *answers)
-{
-    struct cvy_model_options model = cvy_model_options_make(CLASSES, size);
-    const size_t known = device->cache_bytes;
-    struct cvy_network network;
-    struct cvy_evaluator evaluator;
-    cvy_device busier;
-
-    model.quantize = CVY_QUANTIZE_CHANNELS;
-    model.features = true;
-    device->cache_bytes = cache_bytes;
-    busier = *device;
-    must(cvy_network_open(&network, device, cvy_architecture_find(name), &model, CVY_F32, false));
-    must(cvy_network_initialize(&network, 3));
-    for (int64_t i = 0; i < network.store.trainable_elements; i++) /* so that images differ in their detections */
-        network.store.weights[i] *= 3;
-    set_quantizer_ranges(&network.table, network.store.state);
-    network.store.version++;
-    network.int8 = true;
-    must(cvy_evaluator_open(&evaluator, &network, BATCH));
-    assert_int_equal(evaluator.batch, BATCH);
-    assert_int_equal(evaluator.plan.batch, at_once);
-    must(cvy_evaluator_run(&evaluator, images, true));
-    busier.threads = (int)at_once + 1; /* than images at once: all of them then */
-    assert_int_equal(cvy_images_at_once(&evaluator.plan.graph, &busier, BATCH), BATCH);
-    take_answers(&evaluator, answers);
-    cvy_evaluator_close(&evaluator);
-    cvy_network_close(&network);
-    device->cache_bytes = known;
-}
-
-/* The widest step of resnet18 at 32 px is its pool: of 64 channels, from 16 x 16 bytes to 8 x 8, 20,480 for an image.
- */
-static void batches_in_parts(void **state)
-{
-    struct answers whole, parts;
-
-    answer_in_parts("resnet18", SIZE, 0, BATCH, &whole);
-    answer_in_parts("resnet18", SIZE, (size_t)1 << 30, BATCH, &parts);
-    assert_memory_equal(&parts, &whole, sizeof whole);
-    answer_in_parts("resnet18", SIZE, 2 * 3 * 22000, 2, &parts); /* three would fit: the divisor below */
-    assert_memory_equal(&parts, &whole, sizeof whole);
-    answer_in_parts("resnet18", SIZE, 2 * 22000, 1, &parts);
-    assert_memory_equal(&parts, &whole, sizeof whole);
-    answer_in_parts("resnet18", SIZE, 1000, BATCH, &parts); /* not even one fits */
-    assert_memory_equal(&parts, &whole, sizeof whole);
-}
-
-/* The widest step of ssd320 at 64 px takes about 750,000 bytes for an image. */
-static void detections_in_parts(void **state)
-{
-    struct answers whole, parts;
-
-    answer_in_parts("ssd320", DETECTOR_SIZE, 0, BATCH, &whole);
-    for (int i = 0; i < BATCH; i++)
-        assert_true(whole.count[i] > 0);
-    assert_memory_not_equal(whole.scores, whole.scores + 2 * CVY_MAX_DETECTIONS, sizeof whole.scores / BATCH);
-    answer_in_parts("ssd320", DETECTOR_SIZE, 2 * 3 * 800000, 2, &parts); /* three would fit: the divisor below */
-    assert_memory_equal(&parts, &whole, sizeof whole);
 }
 
 static void texts(void **state)
@@ -322,5 +233,4 @@ static int close_device(void **state)
 }
 
 RUN_TESTS(open_device, close_device, TEST(shared_workspace), TEST(largest_batch), TEST(no_limit_and_no_capacity),
-          TEST(refusal), TEST(inference), TEST(integers), TEST(batches_in_parts), TEST(detections_in_parts),
-          TEST(texts))
+          TEST(refusal), TEST(inference), TEST(integers), TEST(texts))

@@ -1,4 +1,4 @@
-#include "network/at_once.h"
+#include "network/split.h"
 
 /* Bytes of one image's value; weights and what is made of them have none. */
 static int64_t image_bytes(const struct cvy_graph *graph, cvy_val value)
@@ -32,15 +32,31 @@ static int64_t widest_step(const struct cvy_graph *graph)
     return widest;
 }
 
-int64_t cvy_images_at_once(const struct cvy_graph *graph, const cvy_device *device, int64_t batch)
+/* The most images that each of several streams computes at once; 0: too many would be idle in the end. */
+static int64_t images_of_stream(int64_t batch, int64_t streams, int64_t most)
+{
+    for (int64_t images = most < 1 ? 1 : most; images > 0; images--) {
+        const int64_t round = streams * images, rounds = (batch + round - 1) / round;
+
+        if (batch % images == 0 && 32 * (rounds * round - batch) <= rounds * round)
+            return images;
+    }
+    return 0;
+}
+
+struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device *device, int64_t batch)
 {
     /* The other half is for weights and for what the step before and the next one touch. */
-    const int64_t room = (int64_t)(device->cache_bytes / 2) / widest_step(graph);
-    int64_t parts = 1;
+    const int64_t room = (int64_t)(device->cache_bytes / 2) / widest_step(graph), threads = device->threads;
+    const struct cvy_split whole = {batch, 1};
+    int64_t images, parts = 1;
 
-    if (!cvy_graph_has_integers(graph) || room <= 0 || batch <= room)
-        return batch;
+    if (!cvy_graph_has_integers(graph) || room <= 0)
+        return whole;
+    images = threads > 1 ? images_of_stream(batch, threads, room / threads) : 0;
+    if (images > 0)
+        return (struct cvy_split){images, (int)threads};
     while (batch % parts != 0 || batch / parts > room)
         parts++;
-    return batch / parts >= device->threads ? batch / parts : batch;
+    return batch / parts >= threads ? (struct cvy_split){batch / parts, 1} : whole;
 }

@@ -1,0 +1,19 @@
+/* How a batch is computed in inference. */
+#ifndef CVY_NETWORK_SPLIT_H
+#define CVY_NETWORK_SPLIT_H
+
+#include "backend/backend.h"
+#include "graph/graph.h"
+
+struct cvy_split {
+    int64_t images; /* that are computed at once: a divisor of the batch */
+    int streams;    /* which compute so many each, by one thread; 1: all threads of the device work together */
+};
+/* All of `batch` together, but for a graph in integers, whose steps take about as long as memory does, and whose
+ * results depend on neither number. There the most images with which what the widest step reads and writes, of all
+ * streams together, stays in half of the cache that the cores share (cvy_device.cache_bytes; unknown: all of the
+ * batch). Streams wait for nobody after each step and find in their own caches what they have written: one for each
+ * thread, unless in the last round more than one in 32 of them would have no images. */
+struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device *device, int64_t batch);
+
+#endif

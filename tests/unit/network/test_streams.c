@@ -1,0 +1,258 @@
+/* Batches of networks in integers: whatever the parts and the streams that compute them, the answers are the same. */
+#include <stdatomic.h>
+
+#include "base/rng.h"
+#include "eval/evaluate.h"
+#include "network/memory.h"
+#include "support_graph.h"
+#include "support_test.h"
+
+enum { BATCH = 4, SIZE = 32, CLASSES = 5, FEATURES = 512 /* of resnet18 */, DETECTOR_SIZE = 64 };
+
+static uint8_t images[BATCH * DETECTOR_SIZE * DETECTOR_SIZE * 3] __attribute__((aligned(64)));
+
+static void must(cvy_status status)
+{
+    if (status != CVY_OK)
+        fail_msg("%s", cvy_error());
+}
+
+/* A network in integers on the CPU. */
+struct subject {
+    cvy_device *device;
+    struct cvy_model_options model;
+    struct cvy_network network;
+};
+
+static void open_subject(struct subject *subject, const char *name, int32_t size, int threads, size_t cache_bytes)
+{
+    struct cvy_network *network = &subject->network;
+
+    subject->model = cvy_model_options_make(CLASSES, size);
+    subject->model.quantize = CVY_QUANTIZE_CHANNELS;
+    subject->model.features = strcmp(name, "resnet18") == 0;
+    must(cvy_device_open("cpu", threads, &subject->device));
+    subject->device->cache_bytes = cache_bytes;
+    must(cvy_network_open(network, subject->device, cvy_architecture_find(name), &subject->model, CVY_F32, false));
+    must(cvy_network_initialize(network, 3));
+    for (int64_t i = 0; i < network->store.trainable_elements; i++) /* so that images differ in their detections */
+        network->store.weights[i] *= 3;
+    set_quantizer_ranges(&network->table, network->store.state);
+    network->store.version++;
+    network->int8 = true;
+}
+
+static void close_subject(struct subject *subject)
+{
+    cvy_network_close(&subject->network);
+    cvy_device_close(subject->device);
+}
+
+/* What an evaluator of one network or another gives for a batch. */
+struct answers {
+    float logits[BATCH * CLASSES], probabilities[BATCH * CLASSES], features[BATCH * FEATURES];
+    float boxes[BATCH * CVY_MAX_DETECTIONS * 4], scores[BATCH * CVY_MAX_DETECTIONS];
+    int32_t classes[BATCH * CVY_MAX_DETECTIONS], count[BATCH];
+};
+
+static void take_answers(const struct cvy_evaluator *evaluator, struct answers *answers)
+{
+    const struct detector_outputs *found = &evaluator->found;
+
+    memset(answers, 0, sizeof *answers);
+    if (evaluator->logits) {
+        assert_int_equal(evaluator->feature_count, FEATURES);
+        memcpy(answers->logits, evaluator->logits, sizeof answers->logits);
+        memcpy(answers->probabilities, evaluator->probabilities, sizeof answers->probabilities);
+        memcpy(answers->features, evaluator->features, sizeof answers->features);
+        return;
+    }
+    memcpy(answers->boxes, found->boxes, sizeof answers->boxes);
+    memcpy(answers->scores, found->scores, sizeof answers->scores);
+    memcpy(answers->classes, found->classes, sizeof answers->classes);
+    memcpy(answers->count, found->count, sizeof answers->count);
+}
+
+/* Answers of a batch on so many threads, whose split the size of the cache decides. Twice: the second time constants
+ * are there. */
+static void answer(const char *name, int32_t size, int threads, size_t cache_bytes, struct cvy_split split,
+                   struct answers *answers)
+{
+    struct subject subject;
+    struct cvy_evaluator evaluator;
+
+    open_subject(&subject, name, size, threads, cache_bytes);
+    must(cvy_evaluator_open(&evaluator, &subject.network, BATCH));
+    assert_int_equal(evaluator.batch, BATCH);
+    assert_int_equal(evaluator.streams.count, split.streams);
+    assert_int_equal(cvy_evaluator_plan(&evaluator)->batch, split.images);
+    assert_int_equal(cvy_evaluator_plan(&evaluator)->device->threads, split.streams > 1 ? 1 : threads);
+    must(cvy_evaluator_run(&evaluator, images, true));
+    must(cvy_evaluator_run(&evaluator, images, true));
+    take_answers(&evaluator, answers);
+    cvy_evaluator_close(&evaluator);
+    close_subject(&subject);
+}
+
+/* The widest step of resnet18 at 32 px is its pool: of 64 channels, from 16 x 16 bytes to 8 x 8, 20,480 for an image.
+ */
+static void batches_in_parts(void **state)
+{
+    static const struct {
+        int threads;
+        size_t cache_bytes;
+        struct cvy_split split;
+    } cases[] = {
+        {1, (size_t)1 << 30, {BATCH, 1}},
+        {1, 2 * 3 * 22000, {2, 1}}, /* three would fit: the divisor below */
+        {1, 2 * 22000, {1, 1}},
+        {1, 1000, {BATCH, 1}}, /* not even one fits */
+        {2, 0, {BATCH, 1}},    /* nothing is known */
+        {2, (size_t)1 << 30, {2, 2}},
+        {2, 2 * 3 * 22000, {1, 2}},
+        {2, 2 * 22000, {1, 2}},           /* and more than fits */
+        {3, (size_t)1 << 30, {BATCH, 1}}, /* two of three would wait in the end */
+        {3, 2 * 22000, {BATCH, 1}},       /* and there would be fewer images than threads */
+        {4, (size_t)1 << 30, {1, 4}},
+        {8, (size_t)1 << 30, {BATCH, 1}},
+    };
+    struct answers whole, parts;
+
+    answer("resnet18", SIZE, 1, 0, (struct cvy_split){BATCH, 1}, &whole);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        answer("resnet18", SIZE, cases[i].threads, cases[i].cache_bytes, cases[i].split, &parts);
+        assert_memory_equal(&parts, &whole, sizeof whole);
+    }
+}
+
+/* The widest step of ssd320 at 64 px takes about 750,000 bytes for an image. */
+static void detections_in_parts(void **state)
+{
+    struct answers whole, parts;
+
+    answer("ssd320", DETECTOR_SIZE, 1, 0, (struct cvy_split){BATCH, 1}, &whole);
+    for (int i = 0; i < BATCH; i++)
+        assert_true(whole.count[i] > 0);
+    assert_memory_not_equal(whole.scores, whole.scores + 2 * CVY_MAX_DETECTIONS, sizeof whole.scores / BATCH);
+    answer("ssd320", DETECTOR_SIZE, 1, 2 * 3 * 800000, (struct cvy_split){2, 1}, &parts);
+    assert_memory_equal(&parts, &whole, sizeof whole);
+    answer("ssd320", DETECTOR_SIZE, 2, (size_t)1 << 30, (struct cvy_split){2, 2}, &parts);
+    assert_memory_equal(&parts, &whole, sizeof whole);
+}
+
+/* Networks in floats give other bits when they are divided. */
+static void floats_stay_together(void **state)
+{
+    struct subject subject;
+    struct cvy_split split;
+
+    open_subject(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
+    subject.network.int8 = false;
+    must(cvy_network_split(&subject.network, BATCH, &split));
+    assert_true(split.images == BATCH && split.streams == 1);
+    close_subject(&subject);
+}
+
+/* All streams read the weights that the first one has prepared, and that is what is estimated. */
+static void memory(void **state)
+{
+    struct subject subject;
+    struct cvy_evaluator evaluator;
+    struct cvy_memory_estimate estimate;
+
+    open_subject(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
+    must(cvy_memory_estimate(&(struct cvy_memory_case){.device = subject.device,
+                                                       .architecture = subject.network.architecture,
+                                                       .model = &subject.model,
+                                                       .dtype = CVY_F32,
+                                                       .int8_state = subject.network.store.state,
+                                                       .batch = BATCH},
+                             &estimate));
+    must(cvy_evaluator_open(&evaluator, &subject.network, BATCH));
+    const struct cvy_stream *stream = evaluator.streams.stream;
+    assert_true(stream[1].plan.constants == stream[0].plan.constants);
+    assert_true(stream[1].plan.activations != stream[0].plan.activations);
+    assert_true(cvy_streams_bytes(&stream->plan, 2) == estimate.plan);
+    assert_true(estimate.plan == stream[0].plan.constant_bytes + 2 * stream[0].plan.activation_bytes);
+    cvy_evaluator_close(&evaluator);
+    close_subject(&subject);
+}
+
+/* Any allocation may fail: that is said, and nothing is left behind. */
+static void refused_memory(void **state)
+{
+    struct subject subject;
+    struct cvy_evaluator evaluator;
+    cvy_status status = CVY_NO_MEMORY;
+
+    open_subject(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
+    for (int n = 1; status != CVY_OK; n += 1 + n / 16) {
+        cvy_memory_fail_after(n, false);
+        status = cvy_evaluator_open(&evaluator, &subject.network, BATCH);
+        cvy_memory_fail_after(0, false);
+        if (status != CVY_OK && status != CVY_NO_MEMORY)
+            fail_msg("allocation %d: status %d: %s", n, status, cvy_error());
+        assert_true(status == CVY_OK || n < 100000);
+    }
+    must(cvy_evaluator_run(&evaluator, images, true));
+    cvy_evaluator_close(&evaluator);
+    close_subject(&subject);
+}
+
+/* ---- who computes what ---- */
+
+struct tally {
+    const struct cvy_streams *streams;
+    atomic_int parts[2], seen[BATCH]; /* of each stream; of each first image */
+    int64_t refused;
+};
+
+static cvy_status count_part(void *context, struct cvy_stream *stream, int64_t first)
+{
+    struct tally *tally = context;
+
+    tally->parts[stream - tally->streams->stream]++;
+    tally->seen[first]++;
+    return first == tally->refused ? cvy_fail(CVY_BAD_DATA, "image %d is refused", (int)first) : CVY_OK;
+}
+
+/* Every part once, whoever computes it; the same number for each stream while a plan is profiled; a failure is that of
+ * the call. */
+static void every_part_once(void **state)
+{
+    struct subject subject;
+    struct cvy_streams streams;
+
+    open_subject(&subject, "resnet18", SIZE, 2, 2 * 22000);
+    must(cvy_streams_open(&streams, &subject.network, BATCH, NULL));
+    assert_int_equal(cvy_streams_rounds(&streams), 2);
+    for (int profile = 0; profile < 2; profile++) {
+        struct tally tally = {.streams = &streams, .refused = -1};
+
+        streams.stream->plan.profile = profile;
+        must(cvy_streams_run(&streams, count_part, &tally));
+        for (int i = 0; i < BATCH; i++)
+            assert_int_equal(tally.seen[i], 1);
+        assert_int_equal(tally.parts[0] + tally.parts[1], BATCH);
+        if (profile)
+            assert_int_equal(tally.parts[0], 2);
+        tally.refused = 3;
+        assert_int_equal(cvy_streams_run(&streams, count_part, &tally), CVY_BAD_DATA);
+        assert_string_equal(cvy_error(), "image 3 is refused");
+    }
+    cvy_streams_close(&streams);
+    close_subject(&subject);
+}
+
+static int fill_images(void **state)
+{
+    struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_BENCH, 0, 0);
+
+    for (size_t i = 0; i < sizeof images; i++)
+        images[i] = (uint8_t)cvy_rng_below(&rng, 256);
+    setenv("CONVOY_KERNELS", "first", 1); /* nothing is timed */
+    return 0;
+}
+
+RUN_TESTS(fill_images, NULL, TEST(batches_in_parts), TEST(detections_in_parts), TEST(floats_stay_together),
+          TEST(memory), TEST(refused_memory), TEST(every_part_once))
