@@ -125,7 +125,7 @@ static cvy_status open_dry_plan(struct cvy_info_facts *facts, enum cvy_model_mod
     split = cvy_split_batch(&graph, device, facts->batch);
     facts->streams = split.streams;
     if (split.streams > 1) {
-        CVY_GOTO(cvy_stream_device(device, &facts->stream_device));
+        CVY_GOTO(cvy_stream_device_open(device, &facts->stream_device));
         device = facts->stream_device;
     }
     return cvy_plan_open(&facts->dry_run_plan, device, NULL, &graph, split.images);
@@ -219,7 +219,7 @@ static void release(struct cvy_info_facts *facts)
         cvy_free(facts->devices[i].properties);
     cvy_plan_close(&facts->dry_run_plan);
     cvy_workload_close(&facts->work);
-    cvy_device_close(facts->stream_device);
+    cvy_stream_device_close(facts->stream_device);
     cvy_device_close(facts->device);
     cvy_checkpoint_info_release(&facts->weights);
 }
@@ -508,7 +508,8 @@ static void totals_text(const struct cvy_info_facts *facts, struct cvy_text *tex
     cvy_text_puts(text, "\nplan pass    ");
     if (facts->device->gpu)
         cvy_text_printf(text, "%lld launches, ", (long long)totals.launches);
-    cvy_text_printf(text, "%.2f GB read and written, %.3f TFLOP", (double)totals.bytes * 1e-9, totals.flops * 1e-12);
+    cvy_text_printf(text, "%.2f GB read and written, %.3f TFLOP%s", (double)totals.bytes * 1e-9, totals.flops * 1e-12,
+                    facts->plan->batch < facts->batch ? ", of one part" : "");
 }
 
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
@@ -558,9 +559,9 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
     if (plan->images != CVY_IMAGES_DEVICE)
         cvy_text_printf(text, "plan images  %s: %s\n", cvy_images_name(plan->images), plan->images_reason);
     cvy_text_printf(
-        text, "plan memory  activations %.2f MiB (%.2f live at once; scratch of a step up to %.2f), constants %.2f",
-        mebibytes(plan->activation_bytes), mebibytes(cvy_plan_live_bytes(plan)), mebibytes(plan->scratch_bytes),
-        mebibytes(plan->constant_bytes));
+        text, "plan memory  activations %.2f MiB%s (%.2f live at once; scratch of a step up to %.2f), constants %.2f",
+        mebibytes(plan->activation_bytes), facts->streams > 1 ? " of each stream" : "",
+        mebibytes(cvy_plan_live_bytes(plan)), mebibytes(plan->scratch_bytes), mebibytes(plan->constant_bytes));
     totals_text(facts, text);
     if (!facts->steps)
         return;

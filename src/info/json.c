@@ -281,6 +281,7 @@ static void memory_json(struct cvy_json *json, const char *key, const struct cvy
     cvy_json_put_number(json, "mib", (double)memory->estimate.total / 1048576.0);
     cvy_json_put_number(json, "parameters_mib", (double)memory->estimate.parameters / 1048576.0);
     cvy_json_put_number(json, "plan_mib", (double)memory->estimate.workspace / 1048576.0);
+    cvy_json_put_number(json, "streams_mib", (double)memory->estimate.streams / 1048576.0);
     cvy_json_put_number(json, "data_mib", (double)memory->estimate.data / 1048576.0);
     cvy_json_put_number(json, "program_mib", (double)memory->estimate.program / 1048576.0);
     cvy_json_end_object(json);

@@ -14,8 +14,9 @@ static const double CHOSEN_SHARE = 0.8;
 
 /* Pages of code and libraries that the first step touches after everything is prepared, and the stacks of a thread. */
 static const size_t LATE_PROGRAM = (size_t)4 << 20, LATE_THREAD = (size_t)256 << 10;
-/* What a stream has beside its activations: graph, steps, kernels, a device. */
-static const size_t STREAM = (size_t)3 << 20;
+/* What a stream has beside its activations, for each step of its plan: graphs, steps, kernels, a device. ResNet-50:
+ * 220 steps, 3.3 MB. */
+static const size_t STREAM_STEP = (size_t)15 << 10;
 
 /* ---- the estimate ---- */
 
@@ -42,20 +43,20 @@ static cvy_status inspect_plan(const struct cvy_memory_case *run, enum cvy_model
                               mode == CVY_MODEL_INFER ? run->int8_state : NULL, &graph));
     split = cvy_split_batch(&graph, device, batch);
     if (split.streams > 1) {
-        CVY_GOTO(cvy_stream_device(device, &one));
+        CVY_GOTO(cvy_stream_device_open(device, &one));
         device = one;
     }
     absent = (struct cvy_store){
         .device = device, .trainable_elements = graph.trainable_elements, .state_elements = graph.state_elements};
     CVY_GOTO(cvy_plan_prepare(&plan, device, timing ? &absent : NULL, &graph, split.images));
     *bytes = cvy_streams_bytes(&plan, split.streams);
-    estimate->program += (size_t)(split.streams - 1) * STREAM;
+    estimate->streams = (size_t)(split.streams - 1) * (size_t)plan.step_count * STREAM_STEP;
     estimate->parameters =
         (copies * (size_t)plan.graph.trainable_elements + states * (size_t)plan.graph.state_elements) * sizeof(float);
 fail:
     cvy_plan_close(&plan);
     cvy_graph_release(&graph);
-    cvy_device_close(one);
+    cvy_stream_device_close(one);
     return status;
 }
 
@@ -89,8 +90,9 @@ static cvy_status estimate_run(const struct cvy_memory_case *run, bool timing, s
         return cvy_fail(CVY_NO_MEMORY, "a batch of %lld images is too large", (long long)run->batch);
     /* Last, so that the code generated for the kernels is part of it; later plans use it again. */
     if (run->device->backend->host_memory)
-        estimate->program += cvy_resident_memory() + LATE_PROGRAM + LATE_THREAD * (size_t)run->device->threads;
-    estimate->total = estimate->program + estimate->parameters + estimate->workspace + estimate->data;
+        estimate->program = cvy_resident_memory() + LATE_PROGRAM + LATE_THREAD * (size_t)run->device->threads;
+    estimate->total =
+        estimate->program + estimate->parameters + estimate->workspace + estimate->streams + estimate->data;
     return CVY_OK;
 }
 

@@ -37,6 +37,7 @@ struct cvy_memory_estimate {
     size_t plan;       /* of training, or of inference: activations and constants */
     size_t evaluation; /* the plan of the validation */
     size_t workspace;  /* what the plans share: the larger one */
+    size_t streams;    /* what streams (streams.h) have beside their plans' memory */
     size_t data;       /* batches, decoders, results */
     size_t total;      /* the peak */
 };

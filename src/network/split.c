@@ -35,7 +35,7 @@ static int64_t widest_step(const struct cvy_graph *graph)
 /* The most images that each of several streams computes at once; 0: too many would be idle in the end. */
 static int64_t images_of_stream(int64_t batch, int64_t streams, int64_t most)
 {
-    for (int64_t images = most < 1 ? 1 : most; images > 0; images--) {
+    for (int64_t images = most < 1 ? 1 : most < batch ? most : batch; images > 0; images--) {
         const int64_t round = streams * images, rounds = (batch + round - 1) / round;
 
         if (batch % images == 0 && 32 * (rounds * round - batch) <= rounds * round)

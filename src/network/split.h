@@ -10,10 +10,11 @@ struct cvy_split {
     int streams;    /* which compute so many each, by one thread; 1: all threads of the device work together */
 };
 /* All of `batch` together, but for a graph in integers, whose steps take about as long as memory does, and whose
- * results depend on neither number. There the most images with which what the widest step reads and writes, of all
- * streams together, stays in half of the cache that the cores share (cvy_device.cache_bytes; unknown: all of the
- * batch). Streams wait for nobody after each step and find in their own caches what they have written: one for each
- * thread, unless in the last round more than one in 32 of them would have no images. */
+ * results depend on neither number (products that are left in floats may round otherwise). There the most images, but
+ * at least one, with which what the widest step reads and writes, of all streams together, stays in half of the cache
+ * that the cores share (cvy_device.cache_bytes; unknown, or too small for one image: all of the batch). Streams wait
+ * for nobody after each step and find in their own caches what they have written: one for each thread, unless in the
+ * last round more than one in 32 of all places for images would be empty. */
 struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device *device, int64_t batch);
 
 #endif

@@ -4,11 +4,22 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "backend/autotune.h"
 #include "base/error.h"
 
-cvy_status cvy_stream_device(const cvy_device *device, cvy_device **one)
+cvy_status cvy_stream_device_open(const cvy_device *device, cvy_device **one)
 {
-    return cvy_device_open(device->backend->name, 1, one);
+    CVY_TRY(cvy_device_open(device->backend->name, 1, one));
+    cvy_autotuner_close((*one)->autotuner);
+    (*one)->autotuner = device->autotuner;
+    return CVY_OK;
+}
+
+void cvy_stream_device_close(cvy_device *one)
+{
+    if (one)
+        one->autotuner = NULL;
+    cvy_device_close(one);
 }
 
 size_t cvy_streams_bytes(const struct cvy_plan *plan, int streams)
@@ -38,7 +49,7 @@ static cvy_status open_stream(struct cvy_stream *stream, struct cvy_network *net
 
     if (split->streams > 1) {
         own = &stream->network;
-        CVY_TRY(cvy_stream_device(network->device, &stream->device));
+        CVY_TRY(cvy_stream_device_open(network->device, &stream->device));
         CVY_TRY(cvy_network_open_beside(own, stream->device, &network->model, network));
     }
     CVY_TRY(beside ? cvy_network_plan_beside(own, split->images, beside, &stream->plan)
@@ -56,7 +67,7 @@ cvy_status cvy_streams_open(struct cvy_streams *streams, struct cvy_network *net
     CVY_TRY(cvy_network_split(network, batch, &split));
     CVY_GOTO(allocate(streams, split.streams, batch));
     for (int i = 0; i < streams->count; i++)
-        CVY_GOTO(open_stream(&streams->stream[i], network, &split, i > 0 && !beside ? &streams->stream->plan : beside));
+        CVY_GOTO(open_stream(&streams->stream[i], network, &split, i > 0 ? &streams->stream->plan : beside));
     return CVY_OK;
 fail:
     cvy_streams_close(streams);
@@ -87,7 +98,7 @@ void cvy_streams_close(struct cvy_streams *streams)
         cvy_plan_close(&stream->plan);
         cvy_batch_upload_close(&stream->upload);
         cvy_network_close(&stream->network);
-        cvy_device_close(stream->device);
+        cvy_stream_device_close(stream->device);
     }
     cvy_free(streams->stream);
     memset(streams, 0, sizeof *streams);

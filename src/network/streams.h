@@ -1,5 +1,6 @@
-/* What computes the batches of inference: one plan by all threads of a device together, or, in integers, several plans
- * at the same time, each by a thread of its own over images of its own (split.h). */
+/* What computes the batches of inference: one plan by all threads of a device together, or, in integers on the CPU,
+ * several plans at the same time, each by a thread of its own over images of its own (split.h). The network's
+ * parameters stay as they are meanwhile. */
 #ifndef CVY_NETWORK_STREAMS_H
 #define CVY_NETWORK_STREAMS_H
 
@@ -20,7 +21,8 @@ struct cvy_streams {
 };
 
 /* For the batch as cvy_split_batch divides it. beside: a plan of the network that this one was opened beside, whose
- * constants all read where they want the same; NULL: the first stream makes its own. A failed open leaves none. */
+ * constants all read where they want the same; NULL, or where the first stream wants others: it makes its own, for all.
+ * A failed open leaves none. */
 CVY_CHECKED cvy_status cvy_streams_open(struct cvy_streams *streams, struct cvy_network *network, int64_t batch,
                                         struct cvy_plan *beside);
 /* A single one over a graph for the whole batch, which it takes over as cvy_plan_open does. */
@@ -29,15 +31,15 @@ CVY_CHECKED cvy_status cvy_streams_open_graph(struct cvy_streams *streams, struc
 void cvy_streams_close(struct cvy_streams *streams); /* accepts a zeroed one */
 
 /* Calls `part` for every part of the batch: the images from `first` on, as many as the stream's plan has. Parts go to
- * whichever stream is free; while a plan is profiled each has the same number. The first failure that is met ends it.
- */
+ * whichever stream is free; while a plan is profiled they go round. The first failure that is met ends it. */
 typedef cvy_status (*cvy_stream_part)(void *context, struct cvy_stream *stream, int64_t first);
 CVY_CHECKED cvy_status cvy_streams_run(struct cvy_streams *streams, cvy_stream_part part, void *context);
-/* The most parts that one stream computes of a batch when each has the same number. */
+/* The parts of a batch that the first stream computes when they go round: no other one has more. */
 int64_t cvy_streams_rounds(const struct cvy_streams *streams);
 
-/* The device of a stream beside `device`: of the same kind, with one thread. */
-CVY_CHECKED cvy_status cvy_stream_device(const cvy_device *device, cvy_device **one);
+/* A device of one thread like `device`, the CPU, with whose autotuner it decides. */
+CVY_CHECKED cvy_status cvy_stream_device_open(const cvy_device *device, cvy_device **one);
+void cvy_stream_device_close(cvy_device *one); /* accepts NULL; before `device` is closed */
 /* Memory of the plans of all streams of a split, one of which is `plan`. */
 size_t cvy_streams_bytes(const struct cvy_plan *plan, int streams);
 

@@ -46,6 +46,20 @@ awk -v bytes="$(plan_mib)" -v floats="$(plan_mib --precision fp32)" 'BEGIN { exi
 expect 0 "$convoy" info int8.safetensors --plan --device ref --precision fp32
 expect_text out 'fake_quantize'
 
+# Where the processor has integers, and the size of its cache is known, a batch is computed by streams.
+expect 0 "$convoy" info int8.safetensors --batch-size 32 --threads 2 --plan --runs 1
+if grep -q '^plan .*, int8, ' out && grep -q '^plan .* at a time' out; then
+    expect_text out '^plan +inference of 32 images, [0-9]+ at a time in each of 2 streams, int8,'
+    expect_text out '^plan memory +activations [0-9.]+ MiB of each stream '
+    expect_text out '^plan pass .*, of one part$'
+    expect_text out '^all steps [0-9.]+ ms.* in each of 2 streams; with '
+    expect 0 "$convoy" info int8.safetensors --batch-size 32 --threads 2 --format json
+    expect_text out '"streams": 2,'
+    expect_text out '"streams_mib": 0*[1-9.]'
+    expect 0 "$convoy" info int8.safetensors --batch-size 31 --threads 2
+    expect_text out '^plan +inference of 31 images, 1 at a time in each of 2 streams, int8,'
+fi
+
 # ---- whatever the threads are; another draw of the images gives other ranges ----
 ranges() { # the ranges of the quantizers of both files that are on, a name and six numbers in a line
     /usr/bin/python3 - "$@" <<'PY'

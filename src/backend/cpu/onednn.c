@@ -1,5 +1,6 @@
 /* oneDNN: the engine, opaque weight layouts and reorders into and out of them, matrix products. */
 #include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +23,19 @@ cvy_status onednn_check(dnnl_status_t status, const char *what)
                     dnnl_status2str(status));
 }
 
+static char version_text[32];
+
+static void write_version(void)
+{
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(version_text, sizeof(version_text), "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+}
+
 const char *cpu_onednn_version(void)
 {
-    static char text[32];
-    const dnnl_version_t *version = dnnl_version();
-    snprintf(text, sizeof(text), "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
-    return text;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, write_version);
+    return version_text;
 }
 
 int cpu_onednn_major(void)

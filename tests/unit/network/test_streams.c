@@ -7,7 +7,7 @@
 #include "support_graph.h"
 #include "support_test.h"
 
-enum { BATCH = 4, SIZE = 32, CLASSES = 5, FEATURES = 512 /* of resnet18 */, DETECTOR_SIZE = 64 };
+enum { BATCH = 4, SIZE = 32, CLASSES = 5, FEATURES = 512 /* of resnet18 */, DETECTOR_SIZE = 64, MANY = 95 };
 
 static uint8_t images[BATCH * DETECTOR_SIZE * DETECTOR_SIZE * 3] __attribute__((aligned(64)));
 
@@ -174,7 +174,36 @@ static void memory(void **state)
     assert_true(stream[1].plan.activations != stream[0].plan.activations);
     assert_true(cvy_streams_bytes(&stream->plan, 2) == estimate.plan);
     assert_true(estimate.plan == stream[0].plan.constant_bytes + 2 * stream[0].plan.activation_bytes);
+    assert_true(estimate.streams > 0);
+    assert_true(estimate.total ==
+                estimate.program + estimate.parameters + estimate.plan + estimate.streams + estimate.data);
     cvy_evaluator_close(&evaluator);
+    close_subject(&subject);
+}
+
+/* Streams that want other constants than the plan beside which they are opened share those of the first: images of
+ * floats are not normalised by a table of bytes. */
+static void beside_others(void **state)
+{
+    struct subject subject;
+    struct cvy_network floats;
+    struct cvy_evaluator one, batch, tensors;
+
+    open_subject(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
+    must(cvy_evaluator_open(&one, &subject.network, 1));
+    must(cvy_evaluator_open_beside(&batch, &subject.network, BATCH, &one));
+    subject.model.float_images = true;
+    must(cvy_network_open_beside(&floats, subject.device, &subject.model, &subject.network));
+    must(cvy_evaluator_open_beside(&tensors, &floats, BATCH, &one));
+    for (int i = 0; i < 2; i++) {
+        assert_ptr_equal(batch.streams.stream[i].plan.constants, cvy_evaluator_plan(&one)->constants);
+        assert_ptr_equal(tensors.streams.stream[i].plan.constants, tensors.streams.stream->plan.constants);
+    }
+    assert_ptr_not_equal(cvy_evaluator_plan(&tensors)->constants, cvy_evaluator_plan(&one)->constants);
+    cvy_evaluator_close(&tensors);
+    cvy_network_close(&floats);
+    cvy_evaluator_close(&batch);
+    cvy_evaluator_close(&one);
     close_subject(&subject);
 }
 
@@ -203,7 +232,7 @@ static void refused_memory(void **state)
 
 struct tally {
     const struct cvy_streams *streams;
-    atomic_int parts[2], seen[BATCH]; /* of each stream; of each first image */
+    atomic_int parts[3], seen[MANY]; /* of each stream; of each first image */
     int64_t refused;
 };
 
@@ -244,6 +273,50 @@ static void every_part_once(void **state)
     close_subject(&subject);
 }
 
+/* 95 images by three streams, which leave one place in 96 empty. */
+static void uneven_parts(void **state)
+{
+    struct subject subject;
+    struct cvy_streams streams;
+    struct tally tally = {.streams = &streams, .refused = -1};
+
+    open_subject(&subject, "resnet18", SIZE, 3, (size_t)1 << 30);
+    must(cvy_streams_open(&streams, &subject.network, MANY, NULL));
+    assert_true(streams.count == 3 && streams.stream->plan.batch == 1);
+    assert_int_equal(cvy_streams_rounds(&streams), 32);
+    streams.stream->plan.profile = true;
+    must(cvy_streams_run(&streams, count_part, &tally));
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(tally.seen[i], 1);
+    assert_true(tally.parts[0] == 32 && tally.parts[1] == 32 && tally.parts[2] == 31);
+    cvy_streams_close(&streams);
+    close_subject(&subject);
+}
+
+/* Where there are no threads to be had: within the work of others. */
+static void one_thread_for_all(void **state)
+{
+    struct subject subject;
+    struct cvy_streams streams;
+
+    open_subject(&subject, "resnet18", SIZE, 2, 2 * 22000);
+    must(cvy_streams_open(&streams, &subject.network, BATCH, NULL));
+    for (int profile = 0; profile < 2; profile++) {
+        struct tally tally = {.streams = &streams, .refused = -1};
+        cvy_status status = CVY_FAILED;
+
+        streams.stream->plan.profile = profile;
+#pragma omp parallel num_threads(2)
+#pragma omp single
+        status = cvy_streams_run(&streams, count_part, &tally);
+        must(status);
+        for (int i = 0; i < BATCH; i++)
+            assert_int_equal(tally.seen[i], 1);
+    }
+    cvy_streams_close(&streams);
+    close_subject(&subject);
+}
+
 static int fill_images(void **state)
 {
     struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_BENCH, 0, 0);
@@ -255,4 +328,5 @@ static int fill_images(void **state)
 }
 
 RUN_TESTS(fill_images, NULL, TEST(batches_in_parts), TEST(detections_in_parts), TEST(floats_stay_together),
-          TEST(memory), TEST(refused_memory), TEST(every_part_once))
+          TEST(memory), TEST(beside_others), TEST(refused_memory), TEST(every_part_once), TEST(uneven_parts),
+          TEST(one_thread_for_all))
