@@ -215,7 +215,7 @@ static void refused_memory(void **state)
     cvy_status status = CVY_NO_MEMORY;
 
     open_subject(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
-    for (int n = 1; status != CVY_OK; n += 1 + n / 16) {
+    for (int n = 1; status != CVY_OK; n += 1 + n / 6) {
         cvy_memory_fail_after(n, false);
         status = cvy_evaluator_open(&evaluator, &subject.network, BATCH);
         cvy_memory_fail_after(0, false);
