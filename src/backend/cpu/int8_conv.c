@@ -192,6 +192,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     divide(&state, packing, device->threads);
     state.panel_bytes = cpu_packing_panel_bytes(packing, &desc->in[1].shape);
     plan->in_place[0] = cpu_int8_over(desc, device);
+    state.thread_bytes = woven ? 0 : state.thread_bytes; /* it needs no table of pixels */
     plan->scratch_bytes = state.thread_bytes * (size_t)device->threads;
     snprintf(plan->implementation, sizeof(plan->implementation), "%s:%s", cpu->int8->isa,
              woven             ? "woven"
