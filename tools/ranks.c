@@ -24,7 +24,7 @@
 #include "terminal.h"
 
 enum {
-    GRACE_SECONDS = 15, /* for the ranks to end by themselves once one has failed */
+    GRACE_SECONDS = 15, /* for the ranks to end by themselves once one has failed, or to go on once others have ended */
     LOG_TAIL = 2000,    /* bytes of a failed rank's log that are shown */
     LOG_MOVED = 1       /* a log that begins with it is the path of another file */
 };
@@ -32,14 +32,17 @@ enum {
 struct process {
     pid_t pid; /* 0: ended */
     int status;
-    int log; /* a file without a name, of this process alone; 0 of rank 0 */
+    bool stopped; /* by SIGSTOP and the like: it does nothing */
+    int log;      /* a file without a name, of this process alone; 0 of rank 0 */
 };
 
 struct group {
     struct process *processes;
     int count, running;
-    int failed; /* the rank that failed first; -1: none */
-    double deadline;
+    int failed;          /* the rank that failed first; -1: none */
+    int frozen;          /* the first rank that was killed because it did not go on when others had ended; -1: none */
+    double deadline;     /* of the ranks that run; once one has failed */
+    double frozen_since; /* all that run are stopped, and others have ended; 0: that is not so */
     int port, listener;
     char key[33];
     char **command; /* argv of the ranks; the strings live in `words` */
@@ -265,8 +268,13 @@ static void collect(struct group *group)
     const bool first = group->failed < 0;
     for (int i = 0; i < group->count; i++) {
         struct process *process = &group->processes[i];
-        if (process->pid == 0 || waitpid(process->pid, &process->status, WNOHANG) != process->pid)
+        int status;
+        if (process->pid == 0 || waitpid(process->pid, &status, WNOHANG | WUNTRACED | WCONTINUED) != process->pid)
             continue;
+        process->stopped = WIFSTOPPED(status);
+        if (WIFSTOPPED(status) || WIFCONTINUED(status))
+            continue;
+        process->status = status;
         process->pid = 0;
         group->running--;
         if (!first || !is_failure(process->status))
@@ -274,6 +282,27 @@ static void collect(struct group *group)
         if (group->failed < 0 || (WIFSIGNALED(process->status) && !WIFSIGNALED(group->processes[group->failed].status)))
             group->failed = i;
         group->deadline = seconds_now() + GRACE_SECONDS;
+    }
+}
+
+/* Ranks that wait for others have a time limit of their own. Where the others have ended, nobody waits: those that are
+ * left and stopped are killed after a while. */
+static void end_frozen(struct group *group)
+{
+    int first = -1;
+    bool running = false;
+    for (int i = 0; i < group->count; i++) {
+        const struct process *process = &group->processes[i];
+        running |= process->pid > 0 && !process->stopped;
+        first = first < 0 && process->pid > 0 ? i : first;
+    }
+    if (running || group->running == 0 || group->running == group->count || group->failed >= 0)
+        group->frozen_since = 0;
+    else if (group->frozen_since == 0)
+        group->frozen_since = seconds_now();
+    else if (seconds_now() > group->frozen_since + GRACE_SECONDS) {
+        group->frozen = group->frozen < 0 ? first : group->frozen;
+        signal_all(group, SIGKILL);
     }
 }
 
@@ -290,6 +319,7 @@ static void wait_for_all(struct group *group, const sigset_t *signals)
         collect(group);
         if (group->failed >= 0 && seconds_now() > group->deadline)
             signal_all(group, SIGKILL);
+        end_frozen(group);
     }
 }
 
@@ -321,6 +351,15 @@ static void show_tail(int log)
 static cvy_status report(const struct group *group)
 {
     cvy_status status = CVY_OK;
+    if (group->frozen > 0)
+        return terminal_fail((cvy_status)WEXITSTATUS(group->processes[0].status),
+                             "rank %d was stopped at its end and did not go on within %d s: killed; the others have "
+                             "done everything",
+                             group->frozen, GRACE_SECONDS);
+    if (group->frozen == 0)
+        return terminal_fail(CVY_FAILED,
+                             "rank 0 was stopped when the others had ended, and did not go on within %d s: killed",
+                             GRACE_SECONDS);
     if (group->failed >= 0) {
         const struct process *first = &group->processes[group->failed];
         if (WIFSIGNALED(first->status))
@@ -406,7 +445,7 @@ cvy_status ranks_run(int count, const struct ranks_gpus *gpus)
         return status;
     for (int i = 0; i < count; i++)
         near[i] = gpus ? gpus->gpu[i].cores : "";
-    group = (struct group){.count = count, .failed = -1, .listener = -1, .near = near};
+    group = (struct group){.count = count, .failed = -1, .frozen = -1, .listener = -1, .near = near};
     group.processes = calloc((size_t)count, sizeof(*group.processes));
     if (!group.processes || !read_command(&group)) {
         release(&group);

@@ -58,6 +58,18 @@ ended 40
 [ $rc = 1 ] || { fail "a frozen rank 0 ended the run with $rc"; show; }
 expect_text err '^convoy: rank 0 on host .* has not answered'
 
+# Stopped at its end, when nobody waits for it any more: what the run has made is there.
+for rank in 0 1; do
+    begin=$SECONDS
+    mkdir ended$rank
+    expect $((1 - rank)) env CONVOY_FAULT=stop CONVOY_FAULT_RANK=$rank LD_PRELOAD="$CONVOY_BUILD/tests/libfault_shim.so" \
+        ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" timeout 120 bash -c "$(declare -f train); convoy=$convoy; cd ended$rank; train --processes 2"
+    expect_text err "^convoy: rank $rank was stopped .*: killed"
+    [ $((SECONDS - begin)) -lt 60 ] || fail "a rank that was stopped at its end was waited for $((SECONDS - begin)) s"
+    expect_same calm/run/steps.csv ended$rank/run/steps.csv
+    expect_same calm/run/checkpoint.safetensors ended$rank/run/checkpoint.safetensors
+done
+
 mkdir temporary
 export TMPDIR=$work/temporary
 start orphans --processes 2 --epochs 1000

@@ -3,7 +3,7 @@
  *
  * CONVOY_FAULT: the kind of call. alloc, open, read, write, sync, rename, mmap, thread, socket fail. short (reads and
  *     writes move half of the bytes) and interrupt (EINTR) must change nothing. cut: half of a file goes away as soon
- * as it is mapped; the file itself is changed.
+ * as it is mapped; the file itself is changed. stop: the process stops itself when it ends.
  *
  * CONVOY_FAULT_AT: the number of the call of that kind that fails, from 1. 0: none.
  *
@@ -20,6 +20,7 @@
 #include <link.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -86,6 +87,8 @@ __attribute__((destructor)) static void end(void)
                          ? (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND, 0666)
                          : -1;
 
+    if (is_convoy && is_chosen && strcmp(kind, "stop") == 0)
+        raise(SIGSTOP);
     if (file >= 0 && syscall(SYS_write, file, text, (size_t)length) != length)
         abort();
 }
