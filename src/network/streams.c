@@ -129,11 +129,15 @@ struct run {
 static cvy_status run_stream(struct run *run, int number)
 {
     struct cvy_stream *stream = &run->streams->stream[number];
-    const int64_t parts = parts_of(run->streams), step = run->even ? run->streams->count : 0;
+    const int64_t parts = parts_of(run->streams);
 
-    for (int64_t part = run->even ? number : atomic_fetch_add(&run->next, 1); part < parts && !run->failed;
-         part = run->even ? part + step : atomic_fetch_add(&run->next, 1))
+    for (int64_t turn = 0; !run->failed; turn++) {
+        const int64_t part = run->even ? number + turn * run->streams->count : atomic_fetch_add(&run->next, 1);
+
+        if (part >= parts)
+            break;
         CVY_TRY(run->part(run->context, stream, part * stream->plan.batch));
+    }
     return CVY_OK;
 }
 
