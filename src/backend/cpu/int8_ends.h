@@ -25,12 +25,15 @@ struct tile {
  * a vector. */
 enum groups { ONE_GROUP = 0, GROUPS_OF_4 = 4, GROUPS_OF_8 = 8, GROUPS_OF_16 = 16, GROUPS_OF_32 = 32 };
 
-/* The first panel of the task that this thread takes next where all take as long: the one before it does panels from
- * `panel` on of the tiles from `tile` on. After the last task the number that no panel has: behind the weights and
- * their sums lie, most often, the next convolution's. */
-static inline int64_t next_panel(const struct cpu_int8_conv *s, int64_t tile, int64_t panel)
+/* The panel that comes after `panel`, of a task of those from `first` to `end` and of the tiles from `tile` on: after
+ * the last one, the first panel of the task that this thread takes next where all take as long. After the last task the
+ * number that no panel has: behind the weights and their sums lie, most often, the next convolution's. */
+static inline int64_t next_panel(const struct cpu_int8_conv *s, int64_t tile, int64_t panel, int64_t first, int64_t end)
 {
-    const int64_t next = tile / s->block * s->panel_tasks + panel / s->task_panels + s->threads;
+    const int64_t next = tile / s->block * s->panel_tasks + first / s->task_panels + s->threads;
+
+    if (panel + 1 < end)
+        return panel + 1;
     return next < s->blocks * s->panel_tasks ? next % s->panel_tasks * s->task_panels : s->panels;
 }
 
