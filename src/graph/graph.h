@@ -270,6 +270,14 @@ void cvy_prologue_fuse(struct cvy_graph *graph, const struct cvy_conv_pattern *p
 int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data);
 /* `data` masks its result and makes the sums of it, the gradients of gamma and beta; `norm_bwd` reads x and dy once. */
 void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);
+/* The BATCH_NORM_BWD, of a batch norm with residual and ReLU whose sign is kept (cvy_norm_keep_sign), that alone reads
+ * what `data`, a CONV2D_BWD_DATA, gives, beside the gradient of y's other reader; -1: there is none. */
+int32_t cvy_residual_sums_find(const struct cvy_graph *graph, int32_t data);
+/* `data` adds that gradient to its result, masks it, which makes it the residual's gradient, and sums it; `norm_bwd`
+ * reads x and dy once. Where the other reader comes later, the nodes are out of order until cvy_rewrite_order. */
+void cvy_residual_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);
+/* Moves nodes before those that read what they write. */
+void cvy_rewrite_order(struct cvy_graph *graph);
 /* `norm_bwd`, a BATCH_NORM_BWD that reads y for its mask alone: the BATCH_NORM says beside y what of it passes the
  * activation, and the gradient reads that. Whether it was so; what made y again is then dead. */
 bool cvy_norm_keep_sign(struct cvy_graph *graph, int32_t norm_bwd);

@@ -83,7 +83,8 @@ int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data)
     return reader;
 }
 
-void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd)
+/* The sums go from the batch norm's node to that of the data gradient, which reads what they are made of. */
+static void move_sums(struct cvy_graph *graph, int32_t data, int32_t norm_bwd)
 {
     struct cvy_node *node = &graph->nodes[data], *norm = &graph->nodes[norm_bwd];
 
@@ -99,4 +100,56 @@ void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_
     }
     node->outputs = 3;
     norm->inputs = 10;
+}
+
+void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd)
+{
+    move_sums(graph, data, norm_bwd);
+}
+
+/* ---- the gradient of data, where it is one of two ---- */
+
+int32_t cvy_residual_sums_find(const struct cvy_graph *graph, int32_t data)
+{
+    const struct cvy_node *node = &graph->nodes[data], *norm, *forward;
+    int32_t reader, producer;
+
+    if (node->op != CVY_OP_CONV2D_BWD_DATA || node->outputs != 1 || node->inputs > 2)
+        return -1;
+    reader = cvy_graph_sole_reader(graph, node->out[0]);
+    norm = reader < 0 ? NULL : &graph->nodes[reader];
+    if (!norm || norm->op != CVY_OP_BATCH_NORM_BWD || norm->attr.batch_norm.activation != CVY_ACTIVATION_RELU ||
+        norm->inputs != 8 || norm->outputs != 4 || norm->in[6] == CVY_NONE || norm->in[7] == CVY_NONE ||
+        (norm->in[5] != node->out[0] && norm->in[7] != node->out[0]))
+        return -1;
+    for (int32_t i = 0; i < norm->outputs; i++) {
+        if (norm->out[i] == CVY_NONE)
+            return -1;
+    }
+    producer = graph->values[norm->in[6]].producer; /* gives the sign beside y */
+    forward = producer < 0 ? NULL : &graph->nodes[producer];
+    return forward && forward->op == CVY_OP_BATCH_NORM && forward->outputs == 6 && forward->out[5] == norm->in[6]
+               ? reader
+               : -1;
+}
+
+void cvy_residual_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd)
+{
+    struct cvy_node *node = &graph->nodes[data], *norm = &graph->nodes[norm_bwd];
+    const cvy_val more = norm->in[norm->in[5] == node->out[0] ? 7 : 5], gradient = norm->out[3];
+
+    move_sums(graph, data, norm_bwd);
+    node->in[7] = norm->in[6];
+    node->in[8] = more;
+    node->inputs = 9;
+    cvy_graph_move_output(graph, data, gradient);
+    norm->in[5] = gradient;
+    norm->in[6] = norm->in[7] = CVY_NONE;
+    norm->out[3] = CVY_NONE;
+    norm->outputs = 3;
+}
+
+void cvy_rewrite_order(struct cvy_graph *graph)
+{
+    cvy_graph_sort(graph, NULL, 0);
 }

@@ -125,9 +125,11 @@ double cvy_conv2d_flops(const struct cvy_graph *graph, const struct cvy_node *no
 
 double cvy_conv2d_bwd_data_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    const bool sums = node->outputs > 1 && node->out[1] != CVY_NONE; /* a mask of 3, sums of 4 */
+    const bool sums = node->outputs > 1 && node->out[1] != CVY_NONE;
+    /* Sums of 4; a mask of 3, made again of x, or of 1 and an addition. */
+    const int extra = !sums ? 0 : cvy_node_has(node, 7) ? 6 : 7;
 
-    return 2 * multiply_adds(graph, node->in[0], node->in[1]) + (sums ? 7 * cvy_rule_elements(graph, node->out[0]) : 0);
+    return 2 * multiply_adds(graph, node->in[0], node->in[1]) + extra * cvy_rule_elements(graph, node->out[0]);
 }
 
 double cvy_conv2d_bwd_weights_flops(const struct cvy_graph *graph, const struct cvy_node *node)
