@@ -145,6 +145,16 @@ CONVOY_EMULATED_MS=2,1 pointwise_is "conv2d_bwd_data conv2d_bwd_weights conv2d_p
 CONVOY_EMULATED_MS=1,2 pointwise_is "conv2d conv2d_bwd_data conv2d_bwd_weights" "where cuDNN is faster"
 CONVOY_CUDA_POINTWISE=own pointwise_is "conv2d_bwd_data conv2d_bwd_weights conv2d_pointwise" "with CONVOY_CUDA_POINTWISE=own"
 CONVOY_EMULATED_MS=2,1 CONVOY_CUDA_POINTWISE=cudnn pointwise_is "conv2d conv2d_bwd_data conv2d_bwd_weights" "with CONVOY_CUDA_POINTWISE=cudnn"
+end_is() { # ROWS WHEN
+    rows_are resnet50 layer2.2.conv1 "$1" "$2"
+}
+CONVOY_EMULATED_MS=2,1 end_is "conv2d_bwd_data_pointwise conv2d_bwd_weights conv2d_pointwise" "where ours are faster"
+grep -q 'sums taken in: 1.000 ms, separate 2.000 ms' out || fail "the plan does not say what a block's end takes"
+CONVOY_EMULATED_MS=1,2 end_is "conv2d conv2d_bwd_data conv2d_bwd_weights" "where cuDNN is faster"
+grep -q 'sums separate: 2.000 ms, separate 1.000 ms' out || fail "the plan does not say what a block's end would take"
+end_is "conv2d conv2d_bwd_data conv2d_bwd_weights" "without times"
+CONVOY_EMULATED_MS=2,1 CONVOY_CUDA_PATTERNS=separate end_is "conv2d_bwd_data conv2d_bwd_weights conv2d_pointwise" "with CONVOY_CUDA_PATTERNS=separate"
+CONVOY_EMULATED_MS=2,1 CONVOY_CUDA_POINTWISE=cudnn end_is "conv2d conv2d_bwd_data conv2d_bwd_weights" "with CONVOY_CUDA_POINTWISE=cudnn"
 CONVOY_CUDA_DETERMINISTIC=perhaps expect_sentence 2 'CONVOY_CUDA_DETERMINISTIC is "yes", "no" or "sums", not "perhaps"' "$convoy" info --device cuda resnet18 --plan
 CONVOY_CUDA_GROUPED=ours expect_sentence 2 'CONVOY_CUDA_GROUPED is "timed", "own" or "cudnn", not "ours"' "$convoy" info --device cuda resnet18 --plan
 expect 0 "$convoy" evaluate data --weights calm/run/model_best.safetensors --device cuda --precision fp16

@@ -522,6 +522,61 @@ static void what_others_try_is_theirs(void **state)
     close(ready[1]);
 }
 
+/* ---- kernels of our own ---- */
+
+enum { OUTPUTS = 8 };
+static float gradient_factor;
+
+static cudnnStatus_t gradient_of_data(int plan)
+{
+    const uint16_t *dy = pointer_of(CUDNN_Y), *w = pointer_of(CUDNN_W);
+    uint16_t *dx = pointer_of(CUDNN_X);
+
+    (void)plan;
+    for (int i = 0; i < PIXELS * CHANNELS; i++) {
+        float sum = 0;
+
+        for (int k = 0; k < OUTPUTS; k++)
+            sum += gpu_from_f16(dy[i / CHANNELS * OUTPUTS + k]) * gpu_from_f16(w[k * CHANNELS + i % CHANNELS]);
+        dx[i] = gpu_to_f16(gradient_factor * sum);
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* What ends a block is held against a gradient of data and batch norm's kernel; where they differ it is not taken, and
+ * every run says so. */
+static void a_kernel_of_ours_that_differs_is_left_out(void **state)
+{
+    struct gpu_conv_problem problem = usual;
+    double seconds;
+
+    (void)state;
+    problem.pass = GPU_CONV_DATA;
+    problem.n = 1;
+    problem.h = problem.w = problem.p = problem.q = 5;
+    problem.r = problem.s = 1;
+    memset(problem.pad, 0, sizeof problem.pad);
+    problem.c = CHANNELS;
+    problem.k = OUTPUTS;
+    problem.gradient_sums = GPU_PART_SEPARATE;
+    problem.residual = true;
+    for (int run = 0; run < 4; run++) { /* wrong twice, then right, then kept */
+        open_comparing();
+        ran.work = gradient_of_data;
+        gradient_factor = run < 2 ? 0.5F : 1;
+        warnings[0] = '\0';
+        assert_int_equal(gpu_pointwise_backward_ask(&device, &problem, &seconds), run < 2 ? CVY_UNAVAILABLE : CVY_OK);
+        assert_true(run < 2 ? seconds == 0 : seconds > 0);
+        if (run < 2)
+            assert_non_null(strstr(
+                warnings, "a kernel of ours is left out: the gradient of x differs from that of separate kernels"));
+        else
+            assert_string_equal(warnings, "");
+        close_comparing();
+    }
+    assert_int_equal(ran.calls, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -536,6 +591,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(plans_that_end_processes_are_left_out_one_by_one, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_refusal_is_written_at_once, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_others_try_is_theirs, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_kernel_of_ours_that_differs_is_left_out, make_folder, remove_folder),
     };
 
     if (!cudnn_is_there())

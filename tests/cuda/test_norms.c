@@ -1,5 +1,6 @@
 /* Batch norms that do their neighbours' work, beside the kernels that do it separately: the same bits, over the
  * emulated CUDA runtime. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -409,10 +410,128 @@ static void a_pool_takes_in_its_batch_norm(void **state)
     }
 }
 
+/* ---- the gradient of data of a 1x1 convolution, where a block ends ---- */
+
+/* Pixels, channels of the batch norm and outputs of the convolution: parts of tiles in each direction, both widths of a
+ * block, walkers that have one tile and several. */
+static const struct product_size {
+    int64_t rows, channels, outputs;
+} products[] = {{1, 8, 8},      {127, 64, 32},   {130, 72, 40},    {300, 128, 64},
+                {257, 136, 24}, {513, 264, 104}, {2500, 520, 136}, {34100, 8, 8}};
+enum { PRODUCTS = sizeof products / sizeof *products };
+
+/* Small integers, so that sums of products are exact: no gradient is more than 136, which 8 digits hold. */
+static void *integers(const struct norms *s, int64_t count)
+{
+    void *values = room((size_t)count * cvy_dtype_size(s->dtype));
+
+    for (int64_t i = 0; i < count; i++)
+        put(s->dtype, values, i, (float)cvy_rng_below(&rng, 3) - 1);
+    return values;
+}
+
+/* s->dy = dy w */
+static void multiply(const struct norms *s, const void *dy, const void *w, int64_t outputs)
+{
+    for (int64_t row = 0; row < s->rows; row++) {
+        float sums[520] = {0};
+
+        assert_true(s->channels <= 520);
+        for (int64_t k = 0; k < outputs; k++) {
+            const float factor = get(s->dtype, dy, row * outputs + k);
+
+            for (int64_t c = 0; factor != 0 && c < s->channels; c++)
+                sums[c] += factor * get(s->dtype, w, k * s->channels + c);
+        }
+        for (int64_t c = 0; c < s->channels; c++)
+            put(s->dtype, s->dy, row * s->channels + c, sums[c]);
+    }
+}
+
+/* The sums are added in another order: relative to that of their terms' sizes, which are about 10. */
+static void compare_sums(const struct norms *s, const float *a, const float *b)
+{
+    for (int64_t c = 0; c < 2 * s->channels; c++)
+        assert_true(fabsf(a[c] - b[c]) <= 1e-6F * 10 * (float)s->rows);
+}
+
+static void check_block_end(const struct norms *s, int64_t outputs)
+{
+    const size_t vectors = 2 * (size_t)s->channels * sizeof(float);
+    void *dy = integers(s, s->rows * outputs), *w = integers(s, outputs * s->channels);
+    void *y = room(s->bytes), *dx = room(s->bytes), *dresidual[2] = {room(s->bytes), room(s->bytes)};
+    float *sums[2] = {room(vectors), room(vectors)}, *again = room(vectors);
+    uint8_t *sign = room((size_t)gpu_sign_bytes(s->rows, s->channels));
+    const struct gpu_pointwise what = {.dtype = s->dtype,
+                                       .n = 1,
+                                       .h = 1,
+                                       .w = s->rows,
+                                       .p = 1,
+                                       .q = s->rows,
+                                       .inputs = outputs,
+                                       .outputs = s->channels,
+                                       .stride = 1};
+    float *scratch = room((size_t)gpu_pointwise_scratch(&what) * sizeof(float));
+    struct gpu_batch_norm forward = forward_of(s, s->other, y);
+    struct gpu_batch_norm_bwd separate = backward_of(s, s->more, dx, sums[0]);
+    struct gpu_pointwise_gradient gradient = {.dy = dy,
+                                              .w = w,
+                                              .x = s->x,
+                                              .more = s->more,
+                                              .sign = sign,
+                                              .mean = s->mean,
+                                              .rstd = s->rstd,
+                                              .dx = dresidual[1],
+                                              .dgamma = sums[1],
+                                              .dbeta = sums[1] + s->channels};
+
+    forward.sign = sign;
+    gpu_batch_norm_apply(NULL, &forward);
+    multiply(s, dy, w, outputs);
+    separate.sign = sign;
+    separate.dresidual = dresidual[0];
+    gpu_batch_norm_bwd(NULL, &separate, s->scratch, tickets);
+    gpu_pointwise_backward(NULL, &what, &gradient, scratch);
+    assert_memory_equal(dresidual[0], dresidual[1], s->bytes);
+    compare_sums(s, sums[0], sums[1]);
+    memcpy(dresidual[1], s->more, s->bytes); /* over the second gradient; the same sums in every run */
+    gradient.more = dresidual[1];
+    gradient.dgamma = again;
+    gradient.dbeta = again + s->channels;
+    gpu_pointwise_backward(NULL, &what, &gradient, scratch);
+    assert_memory_equal(dresidual[0], dresidual[1], s->bytes);
+    assert_memory_equal(sums[1], again, vectors);
+    for (int k = 0; k < 2; k++) {
+        cvy_free_aligned(dresidual[k]);
+        cvy_free_aligned(sums[k]);
+    }
+    cvy_free_aligned(dy);
+    cvy_free_aligned(w);
+    cvy_free_aligned(y);
+    cvy_free_aligned(dx);
+    cvy_free_aligned(again);
+    cvy_free_aligned(sign);
+    cvy_free_aligned(scratch);
+}
+
+static void a_gradient_of_data_ends_a_block(void **state)
+{
+    (void)state;
+    rng = cvy_rng_new(3, CVY_RNG_TEST, 0, 0);
+    for (int i = 0; i < PRODUCTS * 2; i++) {
+        const struct size size = {products[i / 2].rows, products[i / 2].channels};
+        struct norms s = begin(i % 2 ? CVY_BF16 : CVY_F16, CVY_ACTIVATION_RELU, &size, i % 2);
+
+        check_block_end(&s, products[i / 2].outputs);
+        end(&s, i % 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(masks_may_be_bits), cmocka_unit_test(two_are_done_at_once),
-                                       cmocka_unit_test(a_pool_takes_in_its_batch_norm)};
+                                       cmocka_unit_test(a_pool_takes_in_its_batch_norm),
+                                       cmocka_unit_test(a_gradient_of_data_ends_a_block)};
 
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

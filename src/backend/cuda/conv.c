@@ -9,6 +9,7 @@
 struct conv {
     struct gpu_conv *engine;
     bool bias, residual, statistics, prologue, sums;
+    bool sign;    /* what passes the batch norm's activation is given in bits */
     bool forms;   /* outputs are in a form that the next kernel takes: sums of y, or the engine's gradient of weights */
     bool numbers; /* scale and shift of the prologue are there */
     /* For gradients of a convolution with a number of outputs that tensor cores do not take: the engine's outputs are
@@ -332,17 +333,19 @@ cvy_status gpu_conv2d_statistics_run(cvy_device *device, const struct cvy_kernel
 
 static cvy_status describe_data(struct cvy_op_desc *desc, struct gpu_conv_problem *problem)
 {
+    const uint32_t images = 7U | 1U << 7 | 1U << 8;
     int64_t tiles, floats;
     enum cvy_dtype dtype;
 
-    CVY_TRY(gpu_expect(desc, 7, 1, 0, 0, &dtype));
+    CVY_TRY(gpu_expect(desc, images, 1, 0, 0, &dtype));
     CVY_TRY(check_channels(desc, &desc->out[0], &desc->in[1]));
-    gpu_lay_out(desc, 7, 1);
+    gpu_lay_out(desc, images, 1);
     fill_problem(desc, &desc->out[0], &desc->in[1], problem);
     problem->pass = GPU_CONV_DATA;
     if (!cvy_tensor_present(&desc->in[2]))
         return CVY_OK;
     problem->gradient_sums = GPU_PART_SEPARATE;
+    problem->residual = cvy_tensor_present(&desc->in[8]);
     gpu_batch_norm_shape(problem->n * problem->h * problem->w, problem->c, &tiles, &floats);
     if (tiles > GPU_TICKETS || problem->c != desc->out[0].shape.dim[1])
         return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too many or too few", (long long)problem->c);
@@ -354,7 +357,9 @@ cvy_status gpu_conv2d_bwd_data_prepare(cvy_device *device, struct cvy_op_desc *d
     struct gpu_conv_problem problem;
 
     CVY_TRY(describe_data(desc, &problem));
-    return open_engine(device, &problem, plan);
+    CVY_TRY(open_engine(device, &problem, plan));
+    ((struct conv *)plan->state)->sign = gpu_form_of(&desc->in[7]) == GPU_FORM_SIGN;
+    return CVY_OK;
 }
 
 /* With the mask and the sums of the preceding batch norm in the same kernel. */
@@ -362,9 +367,9 @@ cvy_status gpu_conv2d_bwd_data_sums_prepare(cvy_device *device, struct cvy_op_de
 {
     struct gpu_conv_problem problem;
 
-    if (!cvy_tensor_present(&desc->in[2])) {
+    if (!cvy_tensor_present(&desc->in[2]) || cvy_tensor_present(&desc->in[7])) {
         plan->quiet = true;
-        return cvy_fail(CVY_UNAVAILABLE, "no sums are asked for");
+        return cvy_fail(CVY_UNAVAILABLE, "no sums are asked for, or those of two gradients");
     }
     CVY_TRY(describe_data(desc, &problem));
     problem.gradient_sums = GPU_PART_FUSED;
@@ -380,6 +385,9 @@ cvy_status gpu_conv2d_bwd_data_run(cvy_device *device, const struct cvy_kernel_p
                                      .w = in[0],
                                      .y = in[1],
                                      .scratch = scratch,
+                                     .residual = conv->sums ? in[8] : NULL,
+                                     .sign = conv->sums ? in[7] : NULL,
+                                     .sign_in_bits = conv->sign,
                                      .norm_x = conv->sums ? in[2] : NULL,
                                      .gamma = conv->sums ? in[3] : NULL,
                                      .beta = conv->sums ? in[4] : NULL,

@@ -26,7 +26,8 @@ struct gpu_conv_problem {
     enum cvy_dtype dtype;        /* of x, w and y, and of what a backward pass writes: f32, f16, bf16 */
     int64_t n, c, h, w, k, p, q; /* x: n,c,h,w; y: n,k,p,q; c as stored (padded) */
     int32_t r, s, stride[2], dilation[2], pad[4], groups; /* pad: top, bottom, left, right */
-    /* Forward pass only: y = x * w + bias (f32) + residual (like y), then the activation. */
+    /* Forward pass: y = x * w + bias (f32) + residual (like y), then the activation. DATA with separate sums: what it
+     * writes is added to `residual` (like x) before it is masked, by the sign that is given. */
     bool bias, residual;
     enum cvy_activation activation;
     enum gpu_conv_statistics statistics; /* statistics of what it writes; FUSED: y = x * w alone */
@@ -74,6 +75,8 @@ struct gpu_conv_memory {
     const float *gamma, *beta;
     float *norm_mean, *norm_rstd; /* read only */
     const void *norm_x;
+    const void *sign; /* with `residual`: what of y passes, in bits (GPU_FORM_SIGN), or y itself */
+    bool sign_in_bits;
     float *dgamma, *dbeta;
 };
 /* FORWARD reads x and w and writes y, mean and variance; DATA reads w and y (its gradient) and writes x, dgamma and
@@ -113,6 +116,12 @@ CVY_CHECKED cvy_status gpu_own_compare(struct gpu_device *device, const struct g
 /* The seconds that the kernels of grouped.cu save on a problem whose parts are separate, where they are faster than the
  * engine; else 0. CVY_UNAVAILABLE where they must be used in any case. */
 CVY_CHECKED cvy_status gpu_grouped_gain(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds);
+
+/* ---- pointwise.c ---- */
+/* The seconds that the kernels of pointwise.cu take for a gradient of data with separate sums and a residual; 0 where
+ * they are to be used whatever they take. CVY_UNAVAILABLE where they cannot do it, and where nothing is timed. */
+CVY_CHECKED cvy_status gpu_pointwise_backward_ask(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                                  double *seconds);
 
 /* ---- conv.c ---- */
 /* The problem that a description stands for; parts are separate. x, w and y are inputs or outputs as the op has it. */

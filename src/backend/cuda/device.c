@@ -364,6 +364,7 @@ static const struct cvy_kernel kernels[] = {
     CUDNN(CONV2D, conv2d),
     OWN(CONV2D, conv2d_plain),
     OWN(CONV2D_BWD_DATA, conv2d_bwd_data_grouped),
+    OWN(CONV2D_BWD_DATA, conv2d_bwd_data_pointwise),
     CUDNN(CONV2D_BWD_DATA, conv2d_bwd_data_sums),
     CUDNN(CONV2D_BWD_DATA, conv2d_bwd_data),
     OWN(CONV2D_BWD_DATA, conv2d_bwd_data_plain),

@@ -163,6 +163,7 @@ GPU_ROW(conv2d_first);
 GPU_ROW(conv2d_pointwise);
 GPU_ROW(conv2d_grouped);
 GPU_ROW(conv2d_bwd_data_grouped);
+GPU_ROW(conv2d_bwd_data_pointwise);
 GPU_ROW(conv2d_bwd_weights_first);
 GPU_ROW(conv2d_bwd_weights_grouped);
 GPU_ROW(conv2d_plain);

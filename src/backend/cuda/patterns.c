@@ -141,6 +141,24 @@ static cvy_status ask_sums(struct gpu_device *device, const struct cvy_graph *gr
     return compare(fused, separate, reason);
 }
 
+/* Whether kernels of our own that add a second gradient, mask and sum are faster than a gradient of data and batch
+ * norm's kernel that does so after it. */
+static cvy_status ask_residual_sums(struct gpu_device *device, const struct cvy_graph *graph, int64_t batch,
+                                    int32_t data, char *reason)
+{
+    struct gpu_conv_problem problem;
+    double fused, separate = 0;
+
+    CVY_TRY(describe(graph, data, batch, device->base.tf32, &problem));
+    problem.gradient_sums = GPU_PART_SEPARATE;
+    problem.residual = true;
+    CVY_TRY(gpu_pointwise_backward_ask(device, &problem, &fused));
+    if (fused <= 0)
+        return CVY_OK;
+    CVY_TRY(add_time(device, &problem, &separate));
+    return compare(fused, separate, reason);
+}
+
 /* ---- the rewrite ---- */
 
 /* For `info --plan`. */
@@ -202,6 +220,42 @@ static cvy_status rewrite_backward(struct gpu_device *device, struct cvy_graph *
     return CVY_OK;
 }
 
+/* At the end of a block, once the sign of its output is kept. */
+static cvy_status rewrite_block_end(struct gpu_device *device, struct cvy_graph *graph, int64_t batch, int32_t n,
+                                    bool *changed)
+{
+    const int32_t norm = graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA ? cvy_residual_sums_find(graph, n) : -1;
+    char reason[MAX_REASON] = "";
+    cvy_status status;
+
+    if (norm < 0)
+        return CVY_OK;
+    status = ask_residual_sums(device, graph, batch, n, reason);
+    if (status != CVY_OK && status != CVY_UNAVAILABLE)
+        return status;
+    if (status == CVY_OK)
+        cvy_residual_sums_fuse(graph, n, norm);
+    else
+        refusal(reason);
+    *changed |= status == CVY_OK;
+    note(graph, n, status == CVY_OK ? "sums taken in" : "sums separate", reason);
+    return CVY_OK;
+}
+
+static cvy_status rewrite_block_ends(struct gpu_device *device, struct cvy_graph *graph, int64_t batch)
+{
+    bool changed = false;
+
+    for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
+        if (graph->nodes[n].outputs > 0 && graph->nodes[n].out[0] != CVY_NONE &&
+            cvy_dtype_size(graph->values[graph->nodes[n].out[0]].dtype) == 2)
+            CVY_TRY(rewrite_block_end(device, graph, batch, n, &changed));
+    }
+    if (changed)
+        cvy_rewrite_order(graph);
+    return CVY_OK;
+}
+
 /* Where no kernel of the libraries is asked for, and the same bits come of less that is read and written: nothing has
  * to be timed. */
 static void rewrite_norms(struct cvy_graph *graph)
@@ -237,7 +291,8 @@ cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batc
         CVY_TRY(rewrite_forward(gpu, graph, batch, n));
         CVY_TRY(rewrite_backward(gpu, graph, batch, n));
     }
-    if (!device->checked)
-        rewrite_norms(graph);
-    return CVY_OK;
+    if (device->checked)
+        return CVY_OK;
+    rewrite_norms(graph);
+    return rewrite_block_ends(gpu, graph, batch);
 }

@@ -76,9 +76,9 @@ static void plans_count_their_launches(void **state)
     }
 }
 
-/* Two steps, and the weights after them: with what lies between the module's own kernels in forms that only they know,
- * and (`checked`, as on the check device) with all of it in plain tensors. */
-static float *train(const char *arch, const char *precision, bool checked, int64_t *count, int64_t *launches)
+/* One step or two, and the weights after them: with what lies between the module's own kernels in forms that only they
+ * know, and (`checked`, as on the check device) with all of it in plain tensors. */
+static float *train(const char *arch, const char *precision, bool checked, int steps, int64_t *count, int64_t *launches)
 {
     const struct cvy_model_options model = cvy_model_options_make(PAINTED_CLASSES, 32);
     const struct cvy_optimizer_options optimizer = {.momentum = 0.9F, .weight_decay = 1e-4F};
@@ -89,7 +89,7 @@ static float *train(const char *arch, const char *precision, bool checked, int64
     struct cvy_comm comm;
     cvy_device *device;
     enum cvy_dtype dtype;
-    float *numbers, loss[2];
+    float *numbers, loss[2] = {0};
     int64_t weights, state;
 
     setenv("CONVOY_CUDA_STATISTICS", "fused", 1);
@@ -105,7 +105,7 @@ static float *train(const char *arch, const char *precision, bool checked, int64
     cvy_plan_sum(&trainer.plan, &totals);
     *launches = totals.launches;
     paint_images(pixels, 32);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < steps; i++) {
         must(cvy_trainer_step(&trainer, &batch, 0.01), "a step");
         must(cvy_trainer_loss(&trainer, &loss[i]), "a loss");
     }
@@ -132,8 +132,8 @@ static void forms_change_no_bits(void **state)
 
     for (size_t r = 0; r < (all ? sizeof rows / sizeof *rows : 1); r++) {
         int64_t count[2], launches[2];
-        float *formed = train(rows[r][0], rows[r][1], false, &count[0], &launches[0]);
-        float *plain = train(rows[r][0], rows[r][1], true, &count[1], &launches[1]);
+        float *formed = train(rows[r][0], rows[r][1], false, 2, &count[0], &launches[0]);
+        float *plain = train(rows[r][0], rows[r][1], true, 2, &count[1], &launches[1]);
 
         assert_int_equal(count[0], count[1]);
         assert_true(launches[0] < launches[1]);
@@ -146,10 +146,48 @@ static void forms_change_no_bits(void **state)
     }
 }
 
+static double distance(const float *a, const float *b, int64_t count, double *size)
+{
+    double square = 0, difference = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        assert_true(isfinite(a[i]) && isfinite(b[i]));
+        square += (double)a[i] * (double)a[i];
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    }
+    *size = sqrt(square / (double)count);
+    return sqrt(difference / (double)count);
+}
+
+/* Gradients of data that add, mask and sum where a block ends: the same step but for sums in another order. A step
+ * later the difference is that of two programs that round otherwise. */
+static void block_ends_change_the_order_of_sums(void **state)
+{
+    int64_t count[2], launches[2];
+    float *ended, *separate;
+    double size, apart;
+
+    if (!all)
+        skip();
+    ended = train("resnet50", "fp16", false, 1, &count[0], &launches[0]);
+    setenv("CONVOY_CUDA_POINTWISE", "cudnn", 1);
+    separate = train("resnet50", "fp16", false, 1, &count[1], &launches[1]);
+    unsetenv("CONVOY_CUDA_POINTWISE");
+    assert_int_equal(count[0], count[1]);
+    assert_int_equal(launches[0], launches[1]);
+    assert_true(ended[count[0] - 2] == separate[count[0] - 2]); /* the first loss: forward nothing is different */
+    apart = distance(ended, separate, count[0], &size);
+    print_message("resnet50 fp16: weights of %g are %g apart\n", size, apart);
+    assert_true(apart > 0 && apart < 1e-5 * size);
+    cvy_free(ended);
+    cvy_free(separate);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plans_count_their_launches),
-                                       cmocka_unit_test(forms_change_no_bits)};
+                                       cmocka_unit_test(forms_change_no_bits),
+                                       cmocka_unit_test(block_ends_change_the_order_of_sums)};
     const char *module = getenv("CONVOY_CUDA_MODULE");
     void *library, *symbol;
     cvy_device *device;

@@ -61,7 +61,8 @@ static int forms_of(const struct gpu_conv_problem *problem, enum cudnn_form form
         forms[count++] = CUDNN_FORM_SUMS;
         return count;
     }
-    if (!problem->bias && !problem->residual && problem->activation == CVY_ACTIVATION_NONE) {
+    if (problem->pass != GPU_CONV_FORWARD ||
+        (!problem->bias && !problem->residual && problem->activation == CVY_ACTIVATION_NONE)) {
         forms[count++] = CUDNN_FORM_ALONE;
         return count;
     }
@@ -512,16 +513,35 @@ bool gpu_conv_is_timed(struct gpu_device *device, const struct gpu_conv_problem 
 
 /* ---- candidates ---- */
 
-/* Times what no record tells of, and keeps it. 0 where there is no memory to try it in, and where it does not run. */
+/* What a kernel of ours that does a batch norm's work too is compared with; NULL where there is nothing. */
+static const struct cudnn_plan *separate_plan(struct gpu_device *device, const struct gpu_conv_problem *problem)
+{
+    const struct cudnn_tuned *separate;
+
+    return device->compares && problem->gradient_sums == GPU_PART_SEPARATE &&
+                   find_or_decide(device, problem, &separate) == CVY_OK
+               ? &separate->plan
+               : NULL;
+}
+
+/* Times what no record tells of, and keeps it. 0 where there is no memory to try it in, where it does not run, and
+ * where its results are not those of separate kernels: every run says that again. */
 static void measure(struct gpu_device *device, const struct gpu_conv_problem *problem, const char *key,
                     gpu_conv_runner *run, const void *context, size_t scratch_bytes, double *seconds)
 {
     struct cudnn_cache_entry record = {.key = key, .tensor_cores = true, .candidates = 1};
+    const struct cudnn_plan *separate = separate_plan(device, problem);
+    const size_t other_bytes = separate ? cudnn_scratch_bytes(problem, separate) : 0;
     struct cudnn_timing timing;
 
-    if (cudnn_timing_open(device, problem, scratch_bytes, &timing) != CVY_OK ||
+    if (cudnn_timing_open(device, problem, scratch_bytes > other_bytes ? scratch_bytes : other_bytes, &timing) !=
+            CVY_OK ||
         cudnn_time(device, run, context, &timing, seconds) != CVY_OK) {
         cvy_log(CVY_LOG_WARNING, "a kernel of ours is not timed: %s", cvy_error());
+        *seconds = 0;
+    } else if (separate &&
+               cudnn_check_own(device, problem, separate, &timing, (struct cudnn_way){run, context}) != CVY_OK) {
+        cvy_log(CVY_LOG_WARNING, "a kernel of ours is left out: %s (%s)", cvy_error(), key);
         *seconds = 0;
     }
     cudnn_timing_close(&timing);

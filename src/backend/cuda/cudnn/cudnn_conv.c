@@ -216,7 +216,9 @@ cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_proble
     (*conv)->problem.tf32 = problem->tf32 && problem->dtype == CVY_F32;
     (*conv)->problem.any_order = device->order == GPU_ORDER_ANY;
     if (problem->pass != GPU_CONV_FORWARD)
-        (*conv)->problem.bias = (*conv)->problem.residual = false;
+        (*conv)->problem.bias = false;
+    if (problem->pass != GPU_CONV_FORWARD && problem->gradient_sums != GPU_PART_SEPARATE)
+        (*conv)->problem.residual = false;
     if (problem->pass != GPU_CONV_FORWARD)
         (*conv)->problem.activation = CVY_ACTIVATION_NONE;
     if (problem->pass != GPU_CONV_FORWARD)

@@ -124,6 +124,11 @@ CVY_CHECKED cvy_status cudnn_compare(struct gpu_device *device, const struct gpu
                                      const struct cudnn_timing *timing, struct cudnn_way expected,
                                      struct cudnn_way candidate);
 
+/* The same of a kernel of our own and a plan of the engine. Where there is no memory for it, a warning and CVY_OK. */
+CVY_CHECKED cvy_status cudnn_check_own(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                       const struct cudnn_plan *plan, const struct cudnn_timing *timing,
+                                       struct cudnn_way own);
+
 /* ---- cudnn_faults.c: plans that must not be used on this GPU ---- */
 /* Plans whose results were wrong, and those that took a process with them. Kept in the cache. */
 struct cudnn_faults {

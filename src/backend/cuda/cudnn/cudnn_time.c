@@ -1,5 +1,6 @@
 /* Times a plan, on buffers of the real sizes filled with random numbers. */
 #include "backend/cuda/cudnn/cudnn_engine.h"
+#include "backend/cuda/kernels/kernels.h"
 
 enum { RUNS = 3, MAX_REPEATS = 20 };
 static const double run_seconds = 200e-6; /* short kernels are repeated to about this: events tell about 1 us apart */
@@ -35,8 +36,10 @@ static cvy_status make_all(struct gpu_device *device, const struct gpu_conv_prob
     const bool norm = p->prologue != GPU_PART_NONE || p->gradient_sums != GPU_PART_NONE;
     void *vectors[3] = {NULL}, *residual = NULL; /* vectors: bias, mean, variance */
     void *numbers[6] = {NULL}, *norm_x = NULL;   /* gamma, beta, mean, rstd, dgamma, dbeta */
+    const int64_t inputs = p->n * p->c * p->h * p->w;
+    void *sign = NULL;
 
-    CVY_TRY(make_one(device, p->dtype, p->n * p->c * p->h * p->w, noise, timing, &memory->x));
+    CVY_TRY(make_one(device, p->dtype, inputs, noise, timing, &memory->x));
     CVY_TRY(make_one(device, p->dtype, p->k * p->c / p->groups * p->r * p->s, noise, timing, &memory->w));
     CVY_TRY(make_one(device, p->dtype, outputs, noise, timing, &memory->y));
     for (int i = 0; i < 3; i++) {
@@ -44,11 +47,15 @@ static cvy_status make_all(struct gpu_device *device, const struct gpu_conv_prob
             CVY_TRY(make_one(device, CVY_F32, p->k, noise, timing, &vectors[i]));
     }
     if (p->residual)
-        CVY_TRY(make_one(device, p->dtype, outputs, noise, timing, &residual));
+        CVY_TRY(make_one(device, p->dtype, p->pass == GPU_CONV_FORWARD ? outputs : inputs, noise, timing, &residual));
+    if (p->residual && p->pass == GPU_CONV_DATA) /* bits of numbers will do for bits */
+        CVY_TRY(make_one(device, CVY_F32, gpu_sign_bytes(inputs / p->c, p->c) / 4 + 1, noise, timing, &sign));
     for (int i = 0; norm && i < 6; i++)
         CVY_TRY(make_one(device, CVY_F32, p->c, noise, timing, &numbers[i]));
     if (p->gradient_sums != GPU_PART_NONE)
-        CVY_TRY(make_one(device, p->dtype, p->n * p->c * p->h * p->w, noise, timing, &norm_x));
+        CVY_TRY(make_one(device, p->dtype, inputs, noise, timing, &norm_x));
+    memory->sign = sign;
+    memory->sign_in_bits = sign != NULL;
     memory->gamma = numbers[0];
     memory->beta = numbers[1];
     memory->norm_mean = numbers[2];

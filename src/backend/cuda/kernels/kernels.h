@@ -401,6 +401,9 @@ void gpu_widen_floats(void *stream, enum cvy_dtype dtype, float *to, uint16_t *f
  * those of squares, which are added in order. */
 void gpu_walkers_moments(void *stream, const float *partial, int64_t walkers, int64_t rows, int64_t channels,
                          float *mean, float *variance);
+/* The same of a gradient g, and of g (x - mean): the gradients of a batch norm's parameters. */
+void gpu_walkers_gradients(void *stream, const float *partial, int64_t walkers, int64_t channels, const float *rstd,
+                           float *dgamma, float *dbeta);
 
 /* ---- pointwise.cu ---- */
 /* 1x1 convolutions of f16 or bf16, channels last: x (n, h, w, inputs), w (outputs, inputs), y (n, p, q, outputs);
@@ -416,6 +419,18 @@ int64_t gpu_pointwise_scratch(const struct gpu_pointwise *what);
 /* mean and variance (outputs): of what is written, over all pixels. */
 void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *what, const void *x, const void *w, void *y,
                            float *mean, float *variance, float *scratch);
+/* The gradient of data at stride 1, for a batch norm whose output has another reader too: of `what` inputs are the
+ * channels of dy, and outputs those of the rest; w (inputs, outputs). dx = (dy w + more) where a bit of sign says that
+ * it passes (gpu_sign_bytes), as both are rounded to 16 bits; dx may be `more`. */
+struct gpu_pointwise_gradient {
+    const void *dy, *w, *x, *more; /* x: that of the batch norm */
+    const uint8_t *sign;
+    const float *mean, *rstd; /* (outputs) */
+    void *dx;
+    float *dgamma, *dbeta;
+};
+void gpu_pointwise_backward(void *stream, const struct gpu_pointwise *what,
+                            const struct gpu_pointwise_gradient *gradient, float *scratch);
 
 /* ---- compare.cu ---- */
 /* How far `found` is from `expected`, of the elements that a block of the launch has seen. Elements of f16 whose

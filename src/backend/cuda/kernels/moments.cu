@@ -60,15 +60,15 @@ GPU_EXTERN void gpu_moments(void *stream, const float *sums, const float *square
 }
 
 struct walkers_args {
-    const float *partial;
-    float *mean, *variance;
+    const float *partial, *rstd; /* rstd: NULL where moments are made */
+    float *made[2];              /* mean and variance, or the gradients of gamma and beta */
     int64_t rows;
     int32_t channels, walkers;
 };
 enum { SUM_CHANNELS = 32, SUM_PARTS = SPREAD_THREADS / SUM_CHANNELS };
 
 /* A line of threads for every eighth walker, which the first one adds up. */
-GPU_KERNEL_SHARED(walkers_moments, struct walkers_args, SPREAD_THREADS)
+GPU_KERNEL_SHARED(walkers_sums, struct walkers_args, SPREAD_THREADS)
 {
     GPU_SHARED double shared_sums[2][SPREAD_THREADS];
     const int32_t part = GPU_THREAD / SUM_CHANNELS, channel = GPU_BLOCK_X * SUM_CHANNELS + GPU_THREAD % SUM_CHANNELS;
@@ -88,23 +88,41 @@ GPU_KERNEL_SHARED(walkers_moments, struct walkers_args, SPREAD_THREADS)
         total[0] += shared_sums[0][GPU_THREAD + p * SUM_CHANNELS];
         total[1] += shared_sums[1][GPU_THREAD + p * SUM_CHANNELS];
     }
+    if (a.rstd) {
+        a.made[0][channel] = (float)(total[1] * (double)a.rstd[channel]);
+        a.made[1][channel] = (float)total[0];
+        return;
+    }
     mean = total[0] / (double)a.rows;
     variance = total[1] / (double)a.rows - mean * mean;
-    a.mean[channel] = (float)mean;
-    a.variance[channel] = variance < 0 ? 0 : (float)variance;
+    a.made[0][channel] = (float)mean;
+    a.made[1][channel] = variance < 0 ? 0 : (float)variance;
 }
 
-GPU_EXTERN void gpu_walkers_moments(void *stream, const float *partial, int64_t walkers, int64_t rows, int64_t channels,
-                                    float *mean, float *variance)
+static void add_walkers(void *stream, const float *partial, int64_t walkers, int64_t rows, int64_t channels,
+                        const float *rstd, float *first, float *second)
 {
     struct walkers_args args;
 
     memset(&args, 0, sizeof args);
     args.partial = partial;
-    args.mean = mean;
-    args.variance = variance;
+    args.rstd = rstd;
+    args.made[0] = first;
+    args.made[1] = second;
     args.rows = rows;
     args.channels = (int32_t)channels;
     args.walkers = (int32_t)walkers;
-    GPU_LAUNCH(walkers_moments, stream, gpu_parts(channels, SUM_CHANNELS), 1, SPREAD_THREADS, args);
+    GPU_LAUNCH(walkers_sums, stream, gpu_parts(channels, SUM_CHANNELS), 1, SPREAD_THREADS, args);
+}
+
+GPU_EXTERN void gpu_walkers_moments(void *stream, const float *partial, int64_t walkers, int64_t rows, int64_t channels,
+                                    float *mean, float *variance)
+{
+    add_walkers(stream, partial, walkers, rows, channels, 0, mean, variance);
+}
+
+GPU_EXTERN void gpu_walkers_gradients(void *stream, const float *partial, int64_t walkers, int64_t channels,
+                                      const float *rstd, float *dgamma, float *dbeta)
+{
+    add_walkers(stream, partial, walkers, 1, channels, rstd, dgamma, dbeta);
 }

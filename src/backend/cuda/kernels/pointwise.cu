@@ -1,5 +1,6 @@
-/* 1x1 convolutions in 16-bit floats, channels last, with the statistics of what they write: products on tensor cores,
- * sums in f32. For layers whose time is that of their memory: what they write is not read again for its statistics.
+/* 1x1 convolutions in 16-bit floats, channels last, with the statistics of what they write, and their gradients of data
+ * with what follows in the batch norm before them: products on tensor cores, sums in f32. For layers whose time is that
+ * of their memory: what they write is not read again for its sums.
  *
  * A block, a walker, makes 64 or 128 outputs of the pixels of tiles that it walks over, 128 pixels each: DEPTH inputs at
  * a time come into shared memory, several such stages ahead of the products, those of the next tile while this one is
@@ -20,7 +21,11 @@ enum {
 struct pointwise_args {
     const void *x, *w;
     void *y;
-    float *partial; /* (walkers, 2, outputs): sums and those of squares */
+    float *partial; /* (walkers, 2, outputs): sums of y and of its square; backward of y (norm_x - mean) */
+    /* Backward: x is dy and y is dx. */
+    const void *norm_x, *more;
+    const uint8_t *sign;
+    const float *mean;
     int64_t rows;   /* pixels of y */
     int32_t inputs, outputs, tiles;
     int32_t stride, in[2], out[2]; /* stride 1: x has the rows of y */
@@ -61,22 +66,12 @@ GPU_BODY int32_t made_place(int32_t row, int32_t unit, int32_t units)
     return (row * units + (unit ^ (row & 7))) * 8;
 }
 
-#define TYPE f16
-#define WIDE 64
-#include "backend/cuda/kernels/pointwise.inc"
-#undef WIDE
-#define WIDE 128
-#include "backend/cuda/kernels/pointwise.inc"
-#undef WIDE
-#undef TYPE
-#define TYPE bf16
-#define WIDE 64
-#include "backend/cuda/kernels/pointwise.inc"
-#undef WIDE
-#define WIDE 128
-#include "backend/cuda/kernels/pointwise.inc"
-#undef WIDE
-#undef TYPE
+#define BACKWARD 0
+#include "backend/cuda/kernels/pointwise_types.inc"
+#undef BACKWARD
+#define BACKWARD 1
+#include "backend/cuda/kernels/pointwise_types.inc"
+#undef BACKWARD
 
 /* ---- launches ---- */
 
@@ -110,19 +105,24 @@ GPU_EXTERN int64_t gpu_pointwise_scratch(const struct gpu_pointwise *what)
 }
 
 #define LAUNCH(suffix)                                                                                                 \
-    GPU_LAUNCH_ROOM(pointwise##suffix, stream, walkers, columns, POINTWISE_THREADS, sizeof(union room##suffix), args)
+    GPU_LAUNCH_ROOM(pointwise##suffix, stream, walkers, columns, POINTWISE_THREADS, sizeof(union room##suffix), *args)
+#define LAUNCH_TYPE(way)                                                                                               \
+    do {                                                                                                               \
+        if (what->dtype == CVY_F16 && wide == 64)                                                                      \
+            LAUNCH(way##64_f16);                                                                                       \
+        else if (what->dtype == CVY_F16)                                                                               \
+            LAUNCH(way##128_f16);                                                                                      \
+        else if (wide == 64)                                                                                           \
+            LAUNCH(way##64_bf16);                                                                                      \
+        else                                                                                                           \
+            LAUNCH(way##128_bf16);                                                                                     \
+    } while (0)
 
-GPU_EXTERN void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *what, const void *x, const void *w,
-                                      void *y, float *mean, float *variance, float *scratch)
+static struct pointwise_args args_of(const struct gpu_pointwise *what, float *scratch)
 {
-    const int32_t wide = wide_of(what);
-    const int64_t walkers = walkers_of(what), columns = (what->outputs + wide - 1) / wide;
     struct pointwise_args args;
 
     memset(&args, 0, sizeof args);
-    args.x = x;
-    args.w = w;
-    args.y = y;
     args.partial = scratch;
     args.rows = rows_in_all(what);
     args.inputs = (int32_t)what->inputs;
@@ -133,13 +133,45 @@ GPU_EXTERN void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *
     args.in[1] = (int32_t)what->w;
     args.out[0] = (int32_t)what->p;
     args.out[1] = (int32_t)what->q;
-    if (what->dtype == CVY_F16 && wide == 64)
-        LAUNCH(64_f16);
-    else if (what->dtype == CVY_F16)
-        LAUNCH(128_f16);
-    else if (wide == 64)
-        LAUNCH(64_bf16);
+    return args;
+}
+
+static void launch(void *stream, const struct gpu_pointwise *what, bool backward, const struct pointwise_args *args)
+{
+    const int32_t wide = wide_of(what);
+    const int64_t walkers = walkers_of(what), columns = (what->outputs + wide - 1) / wide;
+
+    if (backward)
+        LAUNCH_TYPE(_backward);
     else
-        LAUNCH(128_bf16);
-    gpu_walkers_moments(stream, scratch, walkers, args.rows, args.outputs, mean, variance);
+        LAUNCH_TYPE(_forward);
+}
+
+GPU_EXTERN void gpu_pointwise_forward(void *stream, const struct gpu_pointwise *what, const void *x, const void *w,
+                                      void *y, float *mean, float *variance, float *scratch)
+{
+    struct pointwise_args args = args_of(what, scratch);
+
+    args.x = x;
+    args.w = w;
+    args.y = y;
+    launch(stream, what, false, &args);
+    gpu_walkers_moments(stream, scratch, walkers_of(what), args.rows, args.outputs, mean, variance);
+}
+
+GPU_EXTERN void gpu_pointwise_backward(void *stream, const struct gpu_pointwise *what,
+                                       const struct gpu_pointwise_gradient *gradient, float *scratch)
+{
+    struct pointwise_args args = args_of(what, scratch);
+
+    args.x = gradient->dy;
+    args.w = gradient->w;
+    args.y = gradient->dx;
+    args.norm_x = gradient->x;
+    args.more = gradient->more;
+    args.sign = gradient->sign;
+    args.mean = gradient->mean;
+    launch(stream, what, true, &args);
+    gpu_walkers_gradients(stream, scratch, walkers_of(what), args.outputs, gradient->rstd, gradient->dgamma,
+                          gradient->dbeta);
 }
