@@ -8,6 +8,7 @@
 #include "backend/autotune_internal.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/system.h"
 #include "ops/ops.h"
 
@@ -546,6 +547,8 @@ void cvy_selection_end(struct cvy_selection *selection, bool keep)
         device->backend->release(device, selection->buffers[i].memory);
         selection->buffers[i] = (struct cvy_autotune_buffer){NULL, 0};
     }
+    if (selection->timed > 0)
+        cvy_memory_give_back(); /* else up to 64 MiB of the buffers would stay beside the plan that is made next */
     if (!device->autotuner || !keep)
         return;
     if (selection->timed > 0)

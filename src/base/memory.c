@@ -1,5 +1,8 @@
 #include "base/memory.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +95,13 @@ void *cvy_calloc_aligned(size_t bytes)
 void cvy_free_aligned(void *block)
 {
     free(block);
+}
+
+void cvy_memory_give_back(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 struct cvy_arena_block {

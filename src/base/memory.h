@@ -17,6 +17,9 @@ char *cvy_strdup(const char *text);
  * cvy_free_aligned. */
 void *cvy_calloc_aligned(size_t bytes);
 void cvy_free_aligned(void *block);
+/* What was freed goes back to the system. The C library keeps up to 64 MiB of it by itself once blocks of 32 MiB come
+ * and go. */
+void cvy_memory_give_back(void);
 /* For tests: let the n-th allocation from now fail (0: none), and every one after it too when `sticky`. */
 void cvy_memory_fail_after(int64_t n, bool sticky);
 /* Likewise: let every request for more than `bytes` fail (0: none). */

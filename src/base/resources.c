@@ -1,9 +1,6 @@
 #include "base/resources.h"
 
 #include <limits.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include <omp.h>
 #include <sched.h>
 #include <stdint.h>
@@ -15,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cache.h"
+#include "base/memory.h"
 
 /* ---- small files of the kernel ---- */
 
@@ -300,8 +298,6 @@ size_t cvy_resident_memory(void)
 {
     unsigned long long kib = 0;
 
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
+    cvy_memory_give_back();
     return read_entry("/proc/self", "status", "VmRSS:", &kib) ? (size_t)kib * 1024 : 0;
 }

@@ -1,8 +1,5 @@
 #include "base/system.h"
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,6 +12,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #endif
+
+#include "base/memory.h"
 
 static double (*replaced_clock)(void);
 static int64_t (*replaced_preemptions)(void);
@@ -75,9 +74,7 @@ double cvy_wall_clock(void)
 
 void cvy_peak_memory_reset(void)
 {
-#ifdef __GLIBC__
-    malloc_trim(0); /* what was freed goes back to the system first */
-#endif
+    cvy_memory_give_back(); /* otherwise what was freed counts */
     FILE *stream = fopen("/proc/self/clear_refs", "we");
     if (!stream)
         return;

@@ -474,6 +474,45 @@ static void test_peak_memory(void **state)
 #endif
 }
 
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Pages that are in memory, in bytes, as they are: cvy_resident_memory() gives back what it can beforehand. */
+static size_t resident(void)
+{
+    long pages = 0;
+    FILE *stream = fopen("/proc/self/statm", "re");
+
+    assert_non_null(stream);
+    assert_int_equal(fscanf(stream, "%*s %ld", &pages), 1);
+    fclose(stream);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Blocks that the C library has from its heap, which cannot become shorter because of the last one. */
+static void test_giving_back(void **state)
+{
+    enum { BLOCKS = 400, BYTES = 64 << 10 };
+    static char *blocks[BLOCKS + 1];
+    size_t kept;
+
+    for (int i = 0; i <= BLOCKS; i++) {
+        blocks[i] = cvy_calloc(1, BYTES);
+        assert_non_null(blocks[i]);
+        memset(blocks[i], 1, BYTES);
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        cvy_free(blocks[i]);
+    kept = resident();
+    cvy_memory_give_back();
+    assert_true(resident() + (size_t)BLOCKS * BYTES / 2 < kept);
+    cvy_free(blocks[BLOCKS]);
+}
+#else
+static void test_giving_back(void **state)
+{
+    cvy_memory_give_back();
+}
+#endif
+
 static void test_types(void **state)
 {
     char text[96];
@@ -504,4 +543,4 @@ static void test_types(void **state)
 RUN_TESTS(NULL, NULL, TEST(test_error_text), TEST(test_error_cut), TEST(test_quote), TEST(test_allocation),
           TEST(test_injected_failures), TEST(test_arena), TEST(test_text), TEST(test_json), TEST(test_doubles),
           TEST(test_doubles_in_other_locale), TEST(test_log), TEST(test_threads), TEST(test_parallel_failures),
-          TEST(test_machine), TEST(test_cpu_name), TEST(test_peak_memory), TEST(test_types))
+          TEST(test_machine), TEST(test_cpu_name), TEST(test_peak_memory), TEST(test_giving_back), TEST(test_types))
