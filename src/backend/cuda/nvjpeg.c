@@ -81,8 +81,8 @@ static cvy_status choose(const char *variable, const char *const *words, int cou
                         : cvy_fail(CVY_USAGE, "the environment variable %s is not %s", variable, cvy_quote(value));
 }
 
-/* Smaller images, which the host decodes at once anyway, came out wrong in hardware, which nobody has explained yet:
- * doc/cuda.md. Photographs from 156 pixels on did not. */
+/* Photographs from 156 pixels on were seen to be right. Smaller images, which the host decodes at once anyway, were
+ * not: they were in batches that came out wrong, probably for another reason (doc/cuda.md, "Images"). */
 enum { SMALLEST = 150 };
 
 static cvy_status choose_smallest(int *smallest)

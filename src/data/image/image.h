@@ -48,8 +48,9 @@ double cvy_decoder_seconds(const struct cvy_decoder *decoder);
 enum cvy_image_format cvy_decoder_format(const struct cvy_decoder *decoder);
 /* Whether it is a JPEG of grey or colour samples; CMYK and PNG are not. */
 bool cvy_decoder_is_plain_jpeg(const struct cvy_decoder *decoder);
-/* Whether it is a JPEG that other decoders than libjpeg read too: Huffman-coded, 8 bits, one scan, grey or YCbCr,
- * chroma at the whole or half the width, at half the height only with half the width. To be asked before it is read. */
+/* Whether it is a JPEG that other decoders than libjpeg read too: Huffman-coded, 8 bits, one scan without restart
+ * markers, grey or YCbCr, chroma at the whole or half the width, at half the height only with half the width. To be
+ * asked before it is read. */
 bool cvy_decoder_is_usual_jpeg(const struct cvy_decoder *decoder);
 /* The EXIF orientation (1..8) of the image started last; 1 where there is none. Reading never applies it. */
 int cvy_decoder_orientation(const struct cvy_decoder *decoder);

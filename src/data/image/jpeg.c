@@ -222,12 +222,14 @@ static bool can_crop(const struct jpeg_decompress_struct *info)
     return CROPS_SAFELY && is_simple(info);
 }
 
+/* Without restart markers: they are the likeliest reason why batches with such images came out wrong on a GPU
+ * (doc/cuda.md, "Images"). */
 bool cvy_jpeg_is_usual(const struct cvy_jpeg *jpeg)
 {
     const struct jpeg_decompress_struct *info = &jpeg->info;
     const jpeg_component_info *c = info->comp_info;
 
-    return is_simple(info) && !info->arith_code && info->data_precision == 8 &&
+    return is_simple(info) && !info->arith_code && info->data_precision == 8 && info->restart_interval == 0 &&
            c[0].v_samp_factor <= c[0].h_samp_factor && /* not 4:4:0 */
            info->jpeg_color_space == (info->num_components == 1 ? JCS_GRAYSCALE : JCS_YCbCr);
 }

@@ -1,10 +1,15 @@
-/* A GPU that decodes: its crops are the host's, byte for byte, and so are batches but for what another JPEG decoder
- * makes of the same file.
+/* A GPU that decodes. Three things are compared: from the same pixels its kernels make the host's bytes; whole JPEGs,
+ * before any crop, are libjpeg's pixels but for rounding and the chroma filter that it says it has (support_decoded.h);
+ * and batches are the host's, of images whose chroma is so smooth that its filter hardly counts, so that they stand for
+ * everything around decoding: which file, which crop, mirrored or not, at which place. What an emulated GPU decodes are
+ * libjpeg's own pixels, and all is compared byte for byte there. Pixels of a damaged file are compared there alone:
+ * what is missing is made up by each decoder in its own way.
  *
  *   test_gpu_images DEVICE     77: there is no such GPU, or no nvJPEG */
 #include "backend/backend.h"
 #include "data/image/resize.h"
 #include "data/loader/loader.h"
+#include "support_decoded.h"
 #include "support_images.h"
 #include "support_test.h"
 
@@ -108,12 +113,17 @@ static void crops_are_the_hosts(void **state)
     decoding->close(decoder);
 }
 
+static void decoded_pixels_are_libjpegs(void **state)
+{
+    support_check_decoded(device, emulated);
+}
+
 /* ---- batches ---- */
 
 static void write_jpeg(const char *name, const struct jpeg_kind *kind, uint64_t seed, int width, int height)
 {
     struct cvy_rng rng = cvy_rng_new(seed, CVY_RNG_BENCH, 0, 1);
-    uint8_t *pixels = support_noise(&rng, width, height, kind->components);
+    uint8_t *pixels = support_tinted_noise(&rng, width, height, kind->components);
     struct bytes file = support_jpeg(kind, pixels, width, height);
 
     support_write(support_folder, name, file.data, file.size);
@@ -126,7 +136,7 @@ static void write_turned(const char *name)
 {
     static const uint8_t exif[] = {0xFF, 0xE1, 0,    34,   'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, '*', 0, 0, 0, 8,
                                    0,    1,    0x01, 0x12, 0,   3,   0,   0,   0, 1, 0,   6,   0, 0,   0, 0, 0, 0};
-    struct bytes file = support_any_jpeg(77, 70, 50);
+    struct bytes file = support_any_jpeg(77, 170, 150);
     uint8_t *turned = malloc(file.size + sizeof exif);
 
     assert_non_null(turned);
@@ -138,28 +148,28 @@ static void write_turned(const char *name)
     free(file.data);
 }
 
-/* Every kind of JPEG, a PNG, and files that are spoilt: cut off, and with a marker within its data that nvJPEG cannot
- * know. */
+/* Every kind of JPEG, sizes among them that are not left to the GPU, a PNG, and files that are spoilt: cut off, and
+ * with a marker within its data that nvJPEG cannot know. */
 static void write_files(void)
 {
     struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_BENCH, 0, 2);
     uint8_t *pixels = support_noise(&rng, 60, 44, 3);
-    struct bytes png = support_png(pixels, 60, 44, 3), cut = support_any_jpeg(5, 64, 64), odd;
+    struct bytes png = support_png(pixels, 60, 44, 3), cut = support_any_jpeg(5, 164, 164), odd;
     char name[64];
 
     for (int i = 0; i < SUPPORT_JPEG_KINDS; i++) {
         snprintf(name, sizeof name, "a/%02d.jpg", i);
-        write_jpeg(name, &support_jpeg_kinds[i], (uint64_t)i, 40 + 9 * i, 150 - 5 * i);
+        write_jpeg(name, &support_jpeg_kinds[i], (uint64_t)i, 150 + 9 * i, 330 - 7 * i);
     }
     for (int i = 0; i < 9; i++) {
         snprintf(name, sizeof name, "b/%02d.jpg", i);
-        support_write_jpeg(support_folder, name, (uint64_t)(40 + i), 30 + 40 * i, 120 - 10 * i);
+        write_jpeg(name, &support_jpeg_kinds[i % 3], (uint64_t)(40 + i), 110 + 30 * i, 350 - 20 * i);
     }
     support_write(support_folder, "b/png.png", png.data, png.size);
     write_turned("b/turned.jpg");
     support_write(support_folder, "c/cut.jpg", cut.data, cut.size / 2);
     support_write(support_folder, "c/none.jpg", "no image", 8);
-    odd = support_any_jpeg(6, 96, 96);
+    odd = support_any_jpeg(6, 160, 160);
     odd.data[odd.size / 2] = 0xFF;
     odd.data[odd.size / 2 + 1] = 0xD3; /* a restart that nobody has announced */
     support_write(support_folder, "c/odd.jpg", odd.data, odd.size);
@@ -192,11 +202,32 @@ static const uint8_t *images_of(const struct cvy_batch *batch, uint8_t *room)
     return room;
 }
 
+/* Whether two pictures of it are of one crop; else it is named. The noise of a crop that begins at the next pixel is
+ * off by four levels or more, that of another image by far more; another chroma filter makes less than one. */
+static bool is_same_crop(uint32_t sample, int place, const uint8_t *x, const uint8_t *y)
+{
+    const char *path = set.samples[sample].path, *name = path + strlen(support_folder);
+    double mean = 0;
+    int max = 0;
+
+    if (!emulated && strstr(name, "odd.jpg"))
+        return true;
+    for (int i = 0; i < IMAGE_BYTES; i++) {
+        const int off = abs(x[i] - y[i]);
+        mean += off / (double)IMAGE_BYTES;
+        max = off > max ? off : max;
+    }
+    if (mean <= (emulated ? 0 : 2))
+        return true;
+    print_error("%s, place %d of the batch: off by %.2f on average, %d at most\n", name, place, mean, max);
+    return false;
+}
+
 static void compare_batches(const struct cvy_batch *a, const struct cvy_batch *b)
 {
     static uint8_t room[2][BATCH * IMAGE_BYTES];
     const uint8_t *x = images_of(a, room[0]), *y = images_of(b, room[1]);
-    double sum = 0, each[BATCH] = {0};
+    int wrong = 0;
 
     assert_int_equal(a->count, b->count);
     assert_int_equal(a->index, b->index);
@@ -208,18 +239,10 @@ static void compare_batches(const struct cvy_batch *a, const struct cvy_batch *b
         if (a->errors[i])
             assert_string_equal(a->errors[i], b->errors[i]);
     }
-    if (emulated)
-        assert_memory_equal(x, y, BATCH * IMAGE_BYTES);
-    for (int i = 0; i < BATCH * IMAGE_BYTES; i++)
-        each[i / IMAGE_BYTES] += abs(x[i] - y[i]) / (double)IMAGE_BYTES;
     for (int i = 0; i < BATCH; i++)
-        sum += each[i];
-    /* Noise is the worst case of another interpolation of chroma. */
-    if (sum / BATCH < 12)
-        return;
-    for (int i = 0; i < BATCH; i++)
-        print_error("sample %d, place %d of the batch: off by %.2f on average\n", (int)a->samples[i], i, each[i]);
-    fail_msg("a batch is off by %.2f on average", sum / BATCH);
+        wrong += !is_same_crop(a->samples[i], i, x + i * IMAGE_BYTES, y + i * IMAGE_BYTES);
+    if (wrong > 0)
+        fail_msg("%d of the %d images of a batch are not the host's", wrong, (int)BATCH);
 }
 
 /* Whoever decodes an image, it is counted once. */
@@ -230,7 +253,7 @@ static void compare_counts(struct cvy_loader *on_host, struct cvy_loader *on_dev
     cvy_loader_get_stats(on_host, &host);
     cvy_loader_get_stats(on_device, &mixed);
     assert_int_equal(mixed.images, host.images);
-    assert_in_range(mixed.left, 0, host.images);
+    assert_in_range(mixed.left, 1, host.images);
 }
 
 /* Epochs of the device's batches beside the host's. */
@@ -398,8 +421,8 @@ static bool skips(const char *name)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TEST(crops_are_the_hosts),         TEST(batches_are_the_hosts),        TEST(epochs_are_given_up),
-        TEST(pinned_batches_are_the_same), TEST(hosts_transforms_are_refused),
+        TEST(crops_are_the_hosts), TEST(decoded_pixels_are_libjpegs), TEST(batches_are_the_hosts),
+        TEST(epochs_are_given_up), TEST(pinned_batches_are_the_same), TEST(hosts_transforms_are_refused),
     };
     int failed;
 

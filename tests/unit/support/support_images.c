@@ -47,6 +47,21 @@ uint8_t *support_noise(struct cvy_rng *rng, int width, int height, int component
     return pixels;
 }
 
+uint8_t *support_tinted_noise(struct cvy_rng *rng, int width, int height, int components)
+{
+    const double phase = (double)cvy_rng_below(rng, 628) / 100, weights[] = {1, 0.2, -1, 0.5};
+    uint8_t *grey = support_noise(rng, width, height, 1), *pixels = malloc((size_t)width * (size_t)height * 4);
+
+    assert_non_null(pixels);
+    for (int i = 0; i < width * height; i++) {
+        const double tint = 30 * sin(phase + i % width / 26.0) * cos(phase + i / width / 26.0);
+        for (int c = 0; c < components; c++)
+            pixels[i * components + c] = (uint8_t)lround(64 + grey[i] / 2 + tint * weights[c]);
+    }
+    free(grey);
+    return pixels;
+}
+
 struct bytes support_jpeg(const struct jpeg_kind *kind, const uint8_t *pixels, int width, int height)
 {
     struct jpeg_compress_struct info;
@@ -88,6 +103,30 @@ struct bytes support_jpeg(const struct jpeg_kind *kind, const uint8_t *pixels, i
     jpeg_finish_compress(&info);
     jpeg_destroy_compress(&info);
     return (struct bytes){data, size};
+}
+
+uint8_t *support_jpeg_pixels(const struct bytes *jpeg, bool interpolated)
+{
+    struct jpeg_decompress_struct info;
+    struct jpeg_error_mgr errors;
+    uint8_t *pixels;
+
+    info.err = jpeg_std_error(&errors);
+    jpeg_create_decompress(&info);
+    jpeg_mem_src(&info, jpeg->data, jpeg->size);
+    (void)jpeg_read_header(&info, TRUE);
+    info.out_color_space = JCS_RGB;
+    info.do_fancy_upsampling = interpolated;
+    (void)jpeg_start_decompress(&info);
+    pixels = malloc((size_t)info.output_width * info.output_height * 3);
+    assert_non_null(pixels);
+    while (info.output_scanline < info.output_height) {
+        JSAMPROW row = pixels + (size_t)info.output_scanline * info.output_width * 3;
+        (void)jpeg_read_scanlines(&info, &row, 1);
+    }
+    (void)jpeg_finish_decompress(&info);
+    jpeg_destroy_decompress(&info);
+    return pixels;
 }
 
 struct bytes support_any_jpeg(uint64_t seed, int width, int height)

@@ -30,7 +30,12 @@ extern const struct jpeg_kind support_jpeg_kinds[SUPPORT_JPEG_KINDS];
 
 /* Blurred noise with edges: gives the chroma planes something to interpolate. (height, width, components) */
 uint8_t *support_noise(struct cvy_rng *rng, int width, int height, int components);
+/* The same of one colour, under a tint that changes by at most 1.2 levels from pixel to pixel and never saturates: it
+ * hardly matters how chroma is interpolated. */
+uint8_t *support_tinted_noise(struct cvy_rng *rng, int width, int height, int components);
 struct bytes support_jpeg(const struct jpeg_kind *kind, const uint8_t *pixels, int width, int height);
+/* All of a JPEG as libjpeg makes it (R, G, B), chroma interpolated or repeated. */
+uint8_t *support_jpeg_pixels(const struct bytes *jpeg, bool interpolated);
 /* A small valid colour JPEG of random content. */
 struct bytes support_any_jpeg(uint64_t seed, int width, int height);
 struct bytes support_png(const uint8_t *pixels, int width, int height, int channels);
