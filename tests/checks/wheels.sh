@@ -14,11 +14,13 @@ if [ "${2:-}" != inside ]; then
         exit 77
     }
     root=
+    cublaslt=$(grep -aoE 'libcublasLt\.so\.[0-9]+' "$build/libconvoy_cuda.so" 2>/dev/null | head -n 1) # of its CUDA
     for folder in "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda*/lib64; do
-        [ ! -e "$folder/libcudnn_graph.so.9" ] || [ ! -e "$folder/libnccl.so.2" ] || root=$folder
+        [ ! -e "$folder/libcudnn_graph.so.9" ] || [ ! -e "$folder/libnccl.so.2" ] ||
+            [ ! -e "$folder/${cublaslt:-libcublasLt.so}" ] || root=$folder
     done
     [ -n "$root" ] && [ -e "$build/libconvoy_cuda.so" ] && [ -e "$driver/libcuda.so.1" ] && [ -x "$engine" ] ||
-        skip 'the CUDA toolkit with cuDNN and NCCL is not installed here, or the module was not built'
+        skip "the module's CUDA with cuDNN and NCCL is not installed here, or the module was not built"
     alone='unshare -m'
     $alone true 2>/dev/null || alone='unshare -rm'
     $alone mount -t tmpfs tmpfs /opt 2>/dev/null || skip 'this process may not have a view of the file system of its own'

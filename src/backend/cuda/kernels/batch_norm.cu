@@ -60,6 +60,7 @@ struct backward_args {
     const float *given_dgamma, *given_dbeta; /* instead of those; NULL: they are there */
     float *partial;                          /* (walkers, channels) twice: the two sums */
     uint32_t *tickets;
+    float share; /* 1 / rows */
     enum mask mask;
     enum cvy_activation activation;
 };
@@ -173,7 +174,6 @@ GPU_BODY void backward_numbers(const struct backward_args *a, int32_t channel, i
 GPU_BODY void backward_slopes(const struct backward_args *a, int32_t channel, int32_t width, float *offset,
                               float *slope)
 {
-    const float share = 1 / (float)a->spread.rows;
     float rstd[8];
 
     gpu_get_channels(a->given_dbeta ? a->given_dbeta : a->offset, channel, width, offset);
@@ -183,8 +183,8 @@ GPU_BODY void backward_slopes(const struct backward_args *a, int32_t channel, in
     gpu_get_channels(a->rstd, channel, width, rstd);
     GPU_UNROLL
     for (int32_t i = 0; i < width; i++) {
-        offset[i] *= share;
-        slope[i] *= rstd[i] * share;
+        offset[i] *= a->share;
+        slope[i] *= rstd[i] * a->share;
     }
 }
 
@@ -510,6 +510,7 @@ static struct backward_args backward_args_of(const struct gpu_batch_norm_bwd *wh
     args.slope = scratch + what->channels;
     args.partial = scratch + 2 * what->channels;
     args.tickets = tickets;
+    args.share = 1 / (float)what->rows;
     args.activation = what->activation;
     args.mask = what->activation == CVY_ACTIVATION_NONE ? MASK_NONE
                 : what->sign                            ? MASK_SIGN

@@ -18,6 +18,7 @@ enum {
     MAX_HALO = 10 * 18,    /* of a tile at stride 1; at stride 2 the tile is 4 x 8, and 9 x 17 pixels are around it */
     MAX_STEPS = STEPS_32,
     NOTHING = -1,
+    WEIGHT_BLOCKS_EACH = 2, /* on a processor, for gradients of weights: each leaves a piece to be added */
 };
 
 struct grouped_args {
@@ -283,8 +284,6 @@ static int blocks_each(const struct gpu_grouped *what)
 {
     return what->width <= 8 ? 4 : what->width == 16 ? 3 : 2;
 }
-
-enum { WEIGHT_BLOCKS_EACH = 2 }; /* each leaves a piece to be added */
 
 static int steps_of(const struct gpu_grouped *what)
 {

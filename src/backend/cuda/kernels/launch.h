@@ -36,12 +36,13 @@
 #define GPU_BODY                               static __device__ __forceinline__
 #define GPU_KERNEL(name, type, threads)        static __global__ void __launch_bounds__(threads) name(const type a)
 #define GPU_KERNEL_SHARED(name, type, threads) GPU_KERNEL(name, type, threads)
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800 /* they need other registers there */
-#define GPU_KERNEL_DENSE(name, type, threads, blocks) GPU_KERNEL(name, type, threads)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define GPU_DENSITY(blocks) 1 /* they need other registers there; without a number ptxas may choose too few of them */
 #else
-#define GPU_KERNEL_DENSE(name, type, threads, blocks)                                                                  \
-    static __global__ void __launch_bounds__(threads, blocks) name(const type a)
+#define GPU_DENSITY(blocks) blocks
 #endif
+#define GPU_KERNEL_DENSE(name, type, threads, blocks)                                                                  \
+    static __global__ void __launch_bounds__(threads, GPU_DENSITY(blocks)) name(const type a)
 #define GPU_KERNEL_OF(name, type, threads, function)                                                                   \
     GPU_KERNEL(name, type, threads)                                                                                    \
     {                                                                                                                  \
@@ -126,9 +127,18 @@ GPU_BODY float gpu_from_bf16(uint16_t bits)
     return __uint_as_float((uint32_t)bits << 16);
 }
 
+/* Before 8.0 there is no instruction for it; the header's own way there takes more registers. */
 GPU_BODY uint16_t gpu_to_bf16(float value)
 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    const uint32_t bits = __float_as_uint(value);
+
+    if ((bits & 0x7fffffffU) > 0x7f800000U)
+        return 0x7fff;
+    return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1)) >> 16);
+#else
     return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+#endif
 }
 
 #endif
@@ -287,9 +297,13 @@ GPU_BODY uint32_t gpu_to_pair_f16(float low, float high)
 
 GPU_BODY uint32_t gpu_to_pair_bf16(float low, float high)
 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    return gpu_to_bf16(low) | (uint32_t)gpu_to_bf16(high) << 16;
+#else
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
 
     return *(const uint32_t *)&pair;
+#endif
 }
 
 GPU_BODY uint32_t gpu_add_pair_f16(uint32_t a, uint32_t b)

@@ -1,6 +1,6 @@
 /* What the 32 threads of a warp do together: products on tensor cores, and the fragments of matrices that these want;
  * and copies into shared memory that nobody waits for at once. Compute capability 8.0; on 7.5 copies are waited for, a
- * product is two of half the depth, and there is no bf16. On 7.0 nothing of this is called (grouped.c).
+ * product is two of half the depth, and there is no bf16. On 7.0 nothing of this is called (own.c).
  *
  * All threads of a warp must come to each of the calls on matrices together (the kernel is declared with
  * GPU_KERNEL_SHARED). g = lane / 4 and t = lane % 4 below; pairs of 16-bit floats lie in 32 bits, the first one low. */
@@ -20,6 +20,15 @@
 #else
 #define GPU_OLDER 0
 #endif
+
+/* The begin of a kernel that is not asked for before 8.0: nothing of it is in the code for older GPUs. */
+#define GPU_FROM_AMPERE()                                                                                              \
+    do {                                                                                                               \
+        if (GPU_OLDER) {                                                                                               \
+            __trap();                                                                                                  \
+            return;                                                                                                    \
+        }                                                                                                              \
+    } while (0)
 
 /* Two 16-bit floats at once, to an address that is a multiple of 4. */
 GPU_BODY void gpu_store_pair(uint16_t *to, uint32_t pair)
@@ -155,6 +164,35 @@ GPU_BODY void gpu_mma8_bf16(float[4], const uint32_t[2], uint32_t)
 }
 #endif
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750
+GPU_BODY void gpu_no_matrices(uint32_t *m, int count)
+{
+    GPU_UNROLL
+    for (int i = 0; i < count; i++)
+        m[i] = 0;
+    __trap();
+}
+
+GPU_BODY void gpu_load_matrices(const uint16_t *, uint32_t m[4])
+{
+    gpu_no_matrices(m, 4);
+}
+
+GPU_BODY void gpu_load_matrices2(const uint16_t *, uint32_t m[2])
+{
+    gpu_no_matrices(m, 2);
+}
+
+GPU_BODY void gpu_load_turned(const uint16_t *, uint32_t m[4])
+{
+    gpu_no_matrices(m, 4);
+}
+
+GPU_BODY void gpu_load_turned2(const uint16_t *, uint32_t m[2])
+{
+    gpu_no_matrices(m, 2);
+}
+#else
 /* Four matrices of 8 x 8 from shared memory, rows of 16 bytes anywhere: lane 8 i + j gives the address of row j of
  * matrix i. This lane gets columns 2t and 2t + 1 of row g. */
 GPU_BODY void gpu_load_matrices(const uint16_t *row, uint32_t m[4])
@@ -191,8 +229,11 @@ GPU_BODY void gpu_load_turned2(const uint16_t *row, uint32_t m[2])
                      : "r"(gpu_shared_address(row))
                      : "memory");
 }
+#endif
 
 #else
+
+#define GPU_FROM_AMPERE() (void)0
 
 GPU_BODY int32_t gpu_lane_here(void)
 {
