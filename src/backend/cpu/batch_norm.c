@@ -100,6 +100,24 @@ static cvy_status run_shared_pass(const cvy_device *device, const struct cpu_ima
     return CVY_OK;
 }
 
+static bool keeps_busy(int64_t parts, int64_t threads)
+{
+    return parts % threads == 0 || parts >= 4 * threads;
+}
+
+/* Neighbouring blocks that are taken together, so that of each image some pages are read on end; no more, for what the
+ * first pass has read is to be in cache for the second (measured: doc/worklog.md). */
+static int64_t blocks_together(const struct cpu_image *image, int64_t threads)
+{
+    enum { ENOUGH = 16 << 10 };
+    const int64_t run_bytes = (int64_t)image->run * (int64_t)cvy_dtype_size(image->dtype);
+    int64_t together = 1;
+    while (together * run_bytes < ENOUGH && image->blocks % (2 * together) == 0 &&
+           keeps_busy(image->blocks / (2 * together), threads))
+        together *= 2;
+    return together;
+}
+
 /* With enough blocks to keep all threads busy, a thread takes whole channels: then what their first pass read is still
  * in cache for the second. Otherwise the images are shared out too. Both ways give the same numbers. */
 static cvy_status run_pass(const cvy_device *device, const struct cpu_image *image, const struct pass *pass)
@@ -108,14 +126,18 @@ static cvy_status run_pass(const cvy_device *device, const struct cpu_image *ima
     if (pass->shared)
         return run_shared_pass(device, image, pass);
     const bool isolated = image->step == CPU_LANES; /* the runs of a channel do not share cache lines with others */
-    if (isolated && (blocks % device->threads == 0 || blocks >= 4 * (int64_t)device->threads)) {
+    if (isolated && keeps_busy(blocks, device->threads)) {
+        const int64_t together = blocks_together(image, device->threads);
 #pragma omp parallel for num_threads(device->threads) schedule(static)
-        for (int64_t b = 0; b < blocks; b++) {
+        for (int64_t first = 0; first < blocks; first += together) {
             for (int64_t n = 0; n < batch; n++)
-                pass->measure(pass->operands, n, b);
-            pass->finish(pass->operands, b);
+                for (int64_t b = first; b < first + together; b++)
+                    pass->measure(pass->operands, n, b);
+            for (int64_t b = first; b < first + together; b++)
+                pass->finish(pass->operands, b);
             for (int64_t n = batch; n-- > 0;) /* backwards: the last ones read are the likeliest in cache */
-                pass->apply(pass->operands, n, b);
+                for (int64_t b = first + together; b-- > first;)
+                    pass->apply(pass->operands, n, b);
         }
         return CVY_OK;
     }
@@ -142,36 +164,51 @@ static cvy_status run_pass(const cvy_device *device, const struct cpu_image *ima
 static void measure_run(const struct cpu_loops *loops, const struct cpu_image *image, const void *x,
                         struct run_sums *sums)
 {
-    double lanes[CPU_LANES], channels[CPU_LANES];
-    float centre[CPU_LANES];
+    double lanes[CPU_LANES], channels[CPU_LANES], mean[CPU_LANES];
+    float rounded[CPU_LANES], centre[CPU_LANES];
     loops->sum(x, image->run, image->step, lanes);
     cpu_fold(lanes, image->block, sums->first);
-    for (int32_t lane = 0; lane < CPU_LANES; lane++)
-        centre[lane] = (float)(sums->first[lane % image->block] / (double)image->pixels);
+    for (int32_t c = 0; c < image->block; c++) {
+        mean[c] = sums->first[c] / (double)image->pixels;
+        rounded[c] = (float)mean[c];
+    }
+    cpu_spread(rounded, 0, image->block, centre);
     loops->sum_squares(x, image->run, image->step, centre, lanes);
     cpu_fold(lanes, image->block, channels);
     for (int32_t c = 0; c < image->block; c++) { /* `centre` was rounded to float: move to the mean itself */
-        const double off = sums->first[c] / (double)image->pixels - (double)centre[c];
+        const double off = mean[c] - (double)rounded[c];
         sums->second[c] = channels[c] - off * off * (double)image->pixels;
     }
 }
 
-/* Mean and sum of squares around it of channel c of a block, over all images. */
-static void combine_runs(const struct cpu_image *image, const struct run_sums *sums, int32_t c, double *mean,
-                         double *squares)
+/* Means and sums of squares around them of the channels of a block, over all images: all channels of an image before
+ * the next one, for several divisions are then under way at a time. */
+struct moments {
+    double mean[CPU_LANES], squares[CPU_LANES];
+};
+
+static void combine_runs(const struct cpu_image *image, const struct run_sums *sums, struct moments *all)
 {
     const double pixels = (double)image->pixels;
-    double total = sums[0].first[c], count = pixels;
-    *squares = sums[0].second[c];
+    double total[CPU_LANES], count = pixels;
+    for (int32_t c = 0; c < image->block; c++) {
+        total[c] = sums[0].first[c];
+        all->squares[c] = sums[0].second[c];
+    }
     for (int64_t n = 1; n < image->batch; n++) {
         const struct run_sums *run = &sums[n * image->blocks];
-        const double difference = run->first[c] / pixels - total / count;
-        *squares += run->second[c] + difference * difference * count * pixels / (count + pixels);
-        total += run->first[c];
+        for (int32_t c = 0; c < image->block; c++) {
+            const double difference = run->first[c] / pixels - total[c] / count;
+            all->squares[c] += run->second[c] + difference * difference * count * pixels / (count + pixels);
+            total[c] += run->first[c];
+        }
         count += pixels;
     }
-    *mean = total / count;
-    *squares = *squares > 0 || *squares != *squares ? *squares : 0;
+    for (int32_t c = 0; c < image->block; c++) {
+        const double squares = all->squares[c];
+        all->mean[c] = total[c] / count;
+        all->squares[c] = squares > 0 || squares != squares ? squares : 0;
+    }
 }
 
 /* The operands of a training forward pass, by name. */
@@ -199,27 +236,30 @@ static void forward_share(const void *operands, int64_t b)
     const struct forward *f = operands;
     const struct cpu_image *image = &f->state->image;
     const double own = (double)image->batch * (double)image->pixels;
+    struct moments all;
+    combine_runs(image, &f->sums[b], &all);
     for (int32_t c = 0; c < image->block; c++) {
         const int64_t at = b * image->block + c;
-        double mean, squares;
-        combine_runs(image, &f->sums[b], c, &mean, &squares);
-        f->shared[at] = mean * own;
-        f->shared[image->blocks * image->block + at] = squares + mean * mean * own;
+        f->shared[at] = all.mean[c] * own;
+        f->shared[image->blocks * image->block + at] = all.squares[c] + all.mean[c] * all.mean[c] * own;
     }
 }
 
-/* Mean and sum of squares around it, of all ranks. */
-static void moments_of(const struct forward *f, int64_t b, int32_t c, double *mean, double *squares)
+/* Of all ranks. */
+static void moments_of(const struct forward *f, int64_t b, struct moments *all)
 {
     const struct cpu_image *image = &f->state->image;
-    const int64_t at = b * image->block + c;
     if (!f->shared) {
-        combine_runs(image, &f->sums[b], c, mean, squares);
+        combine_runs(image, &f->sums[b], all);
         return;
     }
-    *mean = f->shared[at] / f->count;
-    *squares = f->shared[image->blocks * image->block + at] - *mean * f->shared[at];
-    *squares = *squares > 0 || *squares != *squares ? *squares : 0;
+    for (int32_t c = 0; c < image->block; c++) {
+        const int64_t at = b * image->block + c;
+        const double mean = f->shared[at] / f->count;
+        const double squares = f->shared[image->blocks * image->block + at] - mean * f->shared[at];
+        all->mean[c] = mean;
+        all->squares[c] = squares > 0 || squares != squares ? squares : 0;
+    }
 }
 
 static void forward_finish(const void *operands, int64_t b)
@@ -227,10 +267,11 @@ static void forward_finish(const void *operands, int64_t b)
     const struct forward *f = operands;
     const struct batch_norm *state = f->state;
     const double count = f->count, momentum = state->momentum;
+    struct moments all;
+    moments_of(f, b, &all);
     for (int32_t c = 0; c < state->image.block; c++) {
         const int64_t at = b * state->image.block + c;
-        double mean, squares;
-        moments_of(f, b, c, &mean, &squares);
+        const double mean = all.mean[c], squares = all.squares[c];
         f->mean[at] = (float)mean;
         f->rstd[at] = (float)(1.0 / sqrt(squares / count + (double)state->eps));
         const double unbiased = squares / (count - 1);
@@ -245,14 +286,17 @@ static void forward_finish(const void *operands, int64_t b)
 static void affine_of(const float *mean, const float *rstd, const float *gamma, const float *beta, int64_t first,
                       int32_t block, struct cpu_affine *lanes)
 {
+    float factor[CPU_LANES];
     memset(lanes->mean, 0, sizeof(lanes->mean));
     memset(lanes->shift, 0, sizeof(lanes->shift));
     if (mean)
         cpu_spread(mean, first, block, lanes->mean);
     if (beta)
         cpu_spread(beta, first, block, lanes->shift);
+    cpu_spread(rstd, first, block, lanes->scale);
+    cpu_spread(gamma, first, block, factor);
     for (int32_t lane = 0; lane < CPU_LANES; lane++)
-        lanes->scale[lane] = rstd[first + lane % block] * gamma[first + lane % block];
+        lanes->scale[lane] *= factor[lane];
 }
 
 static void forward_apply(const void *operands, int64_t n, int64_t b)
@@ -340,17 +384,19 @@ static void backward_measure(const void *operands, int64_t n, int64_t b)
 static void add_images(const struct backward *f, int64_t b)
 {
     const struct cpu_image *image = &f->state->image;
-    for (int32_t c = 0; c < image->block; c++) {
-        double g = 0, gx = 0;
-        for (int64_t n = 0; n < image->batch; n++) {
-            g += f->sums[n * image->blocks + b].first[c];
-            gx += f->sums[n * image->blocks + b].second[c];
+    struct run_sums *all = &f->sums[b];
+    for (int64_t n = 1; n < image->batch; n++) {
+        const struct run_sums *run = &f->sums[n * image->blocks + b];
+        for (int32_t c = 0; c < image->block; c++) {
+            all->first[c] += run->first[c];
+            all->second[c] += run->second[c];
         }
+    }
+    for (int32_t c = 0; c < image->block; c++) {
         const int64_t at = b * image->block + c;
-        f->sums[b].first[c] = g;
-        f->sums[b].second[c] = gx * (double)f->rstd[at];
-        f->dbeta[at] = (float)g;
-        f->dgamma[at] = (float)f->sums[b].second[c];
+        all->second[c] *= (double)f->rstd[at];
+        f->dbeta[at] = (float)all->first[c];
+        f->dgamma[at] = (float)all->second[c];
     }
 }
 
@@ -387,13 +433,14 @@ static void backward_apply(const void *operands, int64_t n, int64_t b)
     const double count = f->count;
     const size_t at = cpu_run_offset(image, n, b);
     struct cpu_affine lanes;
-    float offset[CPU_LANES], slope[CPU_LANES];
+    float offsets[CPU_LANES], slopes[CPU_LANES], offset[CPU_LANES], slope[CPU_LANES]; /* of channels, of lanes */
     affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
-    for (int32_t lane = 0; lane < CPU_LANES; lane++) {
-        const int32_t c = lane % image->block;
-        offset[lane] = (float)(f->sums[b].first[c] / count);
-        slope[lane] = (float)(f->sums[b].second[c] / count * (double)f->rstd[b * image->block + c]);
+    for (int32_t c = 0; c < image->block; c++) {
+        offsets[c] = (float)(f->sums[b].first[c] / count);
+        slopes[c] = (float)(f->sums[b].second[c] / count * (double)f->rstd[b * image->block + c]);
     }
+    cpu_spread(offsets, 0, image->block, offset);
+    cpu_spread(slopes, 0, image->block, slope);
     f->loops->batch_norm_bwd(cpu_run_at(f->dx, at), cpu_run_of(f->x, at), cpu_run_of(f->g ? f->g : f->dy, at),
                              cpu_run_of(f->y, at), image->run, image->step, &lanes, offset, slope,
                              f->g ? CVY_ACTIVATION_NONE : f->state->activation);

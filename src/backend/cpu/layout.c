@@ -125,6 +125,10 @@ void cpu_fold_mean(const double lanes[CPU_LANES], int32_t block, int64_t count, 
 
 void cpu_spread(const float *values, int64_t first, int32_t block, float lanes[CPU_LANES])
 {
+    if (block == CPU_LANES) {
+        memcpy(lanes, values + first, CPU_LANES * sizeof(*lanes));
+        return;
+    }
     for (int32_t lane = 0; lane < CPU_LANES; lane++)
         lanes[lane] = values[first + lane % block];
 }
