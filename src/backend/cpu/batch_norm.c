@@ -245,7 +245,7 @@ static void forward_share(const void *operands, int64_t b)
     }
 }
 
-/* Of all ranks. */
+/* The same over the batches of all ranks. */
 static void moments_of(const struct forward *f, int64_t b, struct moments *all)
 {
     const struct cpu_image *image = &f->state->image;
