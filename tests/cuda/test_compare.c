@@ -543,14 +543,10 @@ static cudnnStatus_t gradient_of_data(int plan)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* What ends a block is held against a gradient of data and batch norm's kernel; where they differ it is not taken, and
- * every run says so. */
-static void a_kernel_of_ours_that_differs_is_left_out(void **state)
+static struct gpu_conv_problem ending(void)
 {
     struct gpu_conv_problem problem = usual;
-    double seconds;
 
-    (void)state;
     problem.pass = GPU_CONV_DATA;
     problem.n = 1;
     problem.h = problem.w = problem.p = problem.q = 5;
@@ -560,21 +556,57 @@ static void a_kernel_of_ours_that_differs_is_left_out(void **state)
     problem.k = OUTPUTS;
     problem.gradient_sums = GPU_PART_SEPARATE;
     problem.residual = true;
-    for (int run = 0; run < 4; run++) { /* wrong twice, then right, then kept */
-        open_comparing();
-        ran.work = gradient_of_data;
-        gradient_factor = run < 2 ? 0.5F : 1;
-        warnings[0] = '\0';
-        assert_int_equal(gpu_pointwise_backward_ask(&device, &problem, &seconds), run < 2 ? CVY_UNAVAILABLE : CVY_OK);
-        assert_true(run < 2 ? seconds == 0 : seconds > 0);
-        if (run < 2)
-            assert_non_null(strstr(
-                warnings, "a kernel of ours is left out: the gradient of x differs from that of separate kernels"));
-        else
-            assert_string_equal(warnings, "");
-        close_comparing();
-    }
+    return problem;
+}
+
+/* Whether the kernel that ends a block is taken, beside a gradient of data that is `factor` times the right one. */
+static bool is_taken(float factor, bool compares)
+{
+    const struct gpu_conv_problem problem = ending();
+    double seconds;
+    bool taken;
+
+    open_comparing();
+    device.compares = compares;
+    ran.work = gradient_of_data;
+    gradient_factor = factor;
+    warnings[0] = '\0';
+    taken = gpu_pointwise_backward_ask(&device, &problem, &seconds) == CVY_OK;
+    assert_true(taken == (seconds > 0));
+    close_comparing();
+    return taken;
+}
+
+/* What ends a block is held against a gradient of data and batch norm's kernel; where they differ it is not taken, then
+ * and later. */
+static void a_kernel_of_ours_that_differs_is_left_out(void **state)
+{
+    (void)state;
+    assert_false(is_taken(0.5F, true));
+    assert_non_null(
+        strstr(warnings, "a kernel of ours is left out: the gradient of x differs from that of separate kernels"));
+    assert_false(is_taken(1, true)); /* it is remembered */
     assert_int_equal(ran.calls, 0);
+    assert_string_equal(warnings, "");
+}
+
+static void a_kernel_of_ours_is_compared_once(void **state)
+{
+    (void)state;
+    assert_true(is_taken(0.5F, false)); /* taken for its speed */
+    assert_true(is_taken(1, true));     /* and not believed by a run that compares */
+    assert_true(ran.calls > 0);
+    assert_true(is_taken(0.5F, true)); /* which is kept */
+    assert_int_equal(ran.calls, 0);
+    assert_string_equal(warnings, "");
+}
+
+static void a_time_without_a_comparison_is_not_believed(void **state)
+{
+    (void)state;
+    assert_true(is_taken(0.5F, false));
+    assert_false(is_taken(0.5F, true));
+    assert_non_null(strstr(warnings, "a kernel of ours is left out"));
 }
 
 int main(void)
@@ -592,6 +624,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_refusal_is_written_at_once, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_others_try_is_theirs, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_kernel_of_ours_that_differs_is_left_out, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_kernel_of_ours_is_compared_once, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_time_without_a_comparison_is_not_believed, make_folder, remove_folder),
     };
 
     if (!cudnn_is_there())

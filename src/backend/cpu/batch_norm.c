@@ -110,10 +110,9 @@ static bool keeps_busy(int64_t parts, int64_t threads)
 static int64_t blocks_together(const struct cpu_image *image, int64_t threads)
 {
     enum { ENOUGH = 16 << 10 };
-    const int64_t run_bytes = (int64_t)image->run * (int64_t)cvy_dtype_size(image->dtype);
     int64_t together = 1;
-    while (together * run_bytes < ENOUGH && image->blocks % (2 * together) == 0 &&
-           keeps_busy(image->blocks / (2 * together), threads))
+    while (together * (int64_t)image->run_bytes < ENOUGH && 2 * together <= image->blocks &&
+           image->blocks % (2 * together) == 0 && keeps_busy(image->blocks / (2 * together), threads))
         together *= 2;
     return together;
 }

@@ -78,9 +78,9 @@ CVY_CHECKED cvy_status gpu_queued(const struct gpu_device *device);
 /* ---- random numbers for what is timed (noise.c) ---- */
 /* f32 on the device, for gpu_allocate_noise; to be released, also after a failure. */
 CVY_CHECKED cvy_status gpu_noise_open(struct gpu_device *device, void **noise);
-/* Device memory of so many elements, through which the noise is repeated. */
+/* Device memory of so many elements, through which the noise is repeated; `which`: of buffers that are to differ. */
 CVY_CHECKED cvy_status gpu_allocate_noise(struct gpu_device *device, enum cvy_dtype dtype, int64_t elements,
-                                          const void *noise, void **memory);
+                                          const void *noise, int which, void **memory);
 
 /* ---- other GPUs (nccl.c) ---- */
 /* Waits until what is queued has run, or (event not NULL) what was queued before the event; in a group, no longer than
@@ -118,7 +118,8 @@ enum gpu_form {
     GPU_FORM_SUMS,
     /* rstd, and after it what the batch norm does to x as x * scale + shift, in the type of x. */
     GPU_FORM_NUMBERS,
-    /* Ones and zeros, of images: bits, as gpu_sign_bytes has them. Only a batch norm's gradient reads them. */
+    /* Ones and zeros, of images: bits, as gpu_sign_bytes has them. A batch norm's gradient reads them, and
+     * the gradient of data that does its sums. */
     GPU_FORM_SIGN
 };
 /* `dtype`: f16 or bf16, of what is not f32. */

@@ -27,14 +27,15 @@ cvy_status gpu_noise_open(struct gpu_device *device, void **noise)
 }
 
 cvy_status gpu_allocate_noise(struct gpu_device *device, enum cvy_dtype dtype, int64_t elements, const void *noise,
-                              void **memory)
+                              int which, void **memory)
 {
+    enum { APART = 1016 }; /* floats, a multiple of 32 bytes */
     const size_t total = (size_t)elements * cvy_dtype_size(dtype);
-    const int64_t first = elements < NOISE ? elements : NOISE;
+    const int64_t skip = which % 32 * APART, first = elements < NOISE - skip ? elements : NOISE - skip;
     size_t filled = (size_t)first * cvy_dtype_size(dtype);
 
     CVY_TRY(gpu_allocate(device->stream, total, memory));
-    gpu_cast(device->stream, CVY_F32, dtype, noise, *memory, first);
+    gpu_cast(device->stream, CVY_F32, dtype, (const float *)noise + skip, *memory, first);
     CVY_TRY(gpu_queued(device));
     while (filled < total) {
         const size_t more = filled < total - filled ? filled : total - filled;

@@ -49,7 +49,7 @@ static void close_bench(struct bench *bench)
 
 static cvy_status make_operand(const struct bench *bench, enum cvy_dtype dtype, int64_t elements, void **memory)
 {
-    return gpu_allocate_noise(bench->device, dtype, elements, bench->noise, memory);
+    return gpu_allocate_noise(bench->device, dtype, elements, bench->noise, 0, memory);
 }
 
 static cvy_status run_once(const struct bench *bench)

@@ -151,7 +151,8 @@ cvy_status gpu_pointwise_backward_ask(struct gpu_device *device, const struct gp
     if (!gpu_conv_is_timed(device, problem))
         return cvy_fail(CVY_UNAVAILABLE, "not timed");
     CVY_TRY(gpu_own_seconds(device, problem, &own, seconds));
-    return *seconds > 0 ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "not timed");
+    return *seconds > 0 ? CVY_OK
+                        : cvy_fail(CVY_UNAVAILABLE, "our kernel was not timed, or is left out as a warning has said");
 }
 
 /* Whether that is worth its while was asked before the graph came to be so (patterns.c). */

@@ -287,7 +287,9 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_CONV2D_BWD_DATA:
         return conv_fits(&desc->attr.conv2d, &out[0], &in[0], &in[1]) && absent_or_same(&in[2], &out[0]) &&
                vectors_fit(in + 3, 4, out[0].shape.dim[1]) && absent_or_same(&in[7], &out[0]) &&
-               absent_or_same(&in[8], &out[0]) && vectors_fit(out + 1, 2, out[0].shape.dim[1]);
+               absent_or_same(&in[8], &out[0]) && vectors_fit(out + 1, 2, out[0].shape.dim[1]) &&
+               cvy_tensor_present(&in[7]) == cvy_tensor_present(&in[8]) &&
+               (!cvy_tensor_present(&in[7]) || cvy_tensor_present(&in[2]));
     case CVY_OP_CONV2D_BWD_WEIGHTS:
         return conv_fits(&desc->attr.conv2d, &in[0], &out[0], &in[1]) && vectors_fit(in + 2, 4, in[0].shape.dim[1]);
     case CVY_OP_CONV2D_BWD_BIAS:

@@ -261,9 +261,12 @@ void support_check_decoded(cvy_device *device, bool exactly)
 {
     struct check check = {.device = device};
     bool repeats, all, beside;
-    int wrong;
+    int wrong, taken = 0;
 
     open_check(&check);
+    for (int i = 0; i < ROWS; i++)
+        taken += check.rows[i].taken;
+    assert_true(taken > 0); /* else nothing is shown */
     repeats = strstr(device->backend->decoding->description(check.decoder), "chroma repeated") != NULL && !exactly;
     all = decode_together(&check, false);
     beside = decode_together(&check, true);

@@ -242,9 +242,6 @@ static cvy_status find_candidates(const struct gpu_libraries *libraries, const s
 
 /* ---- what fused kernels are compared with ---- */
 
-static cvy_status find_or_decide(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                                 const struct cudnn_tuned **choice);
-
 static cvy_status find_reference(struct gpu_device *device, const struct gpu_conv_problem *problem,
                                  const struct candidates *candidates, struct cudnn_reference *reference)
 {
@@ -267,7 +264,7 @@ static cvy_status find_reference(struct gpu_device *device, const struct gpu_con
         reference->problem.prologue = GPU_PART_SEPARATE;
     if (problem->gradient_sums == GPU_PART_FUSED)
         reference->problem.gradient_sums = GPU_PART_SEPARATE;
-    status = find_or_decide(device, &reference->problem, &separate);
+    status = cudnn_choose_locked(device, &reference->problem, &separate);
     if (status == CVY_OK)
         reference->plan = &separate->plan;
     return status == CVY_UNAVAILABLE ? CVY_OK : status;
@@ -440,8 +437,8 @@ void cudnn_autotuner_close(struct gpu_device *device)
 }
 
 /* With the lock held. Decides about another problem, what is fused in this one by separate kernels, on its way. */
-static cvy_status find_or_decide(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                                 const struct cudnn_tuned **choice)
+cvy_status cudnn_choose_locked(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                               const struct cudnn_tuned **choice)
 {
     struct cudnn_autotuner *autotuner = device->libraries->convolutions;
     struct cudnn_tuned *made = NULL;
@@ -489,7 +486,7 @@ cvy_status cudnn_choose(struct gpu_device *device, const struct gpu_conv_problem
     cvy_status status;
 
     pthread_mutex_lock(&device->libraries->lock);
-    status = find_or_decide(device, problem, choice);
+    status = cudnn_choose_locked(device, problem, choice);
     pthread_mutex_unlock(&device->libraries->lock);
     return status;
 }
@@ -509,70 +506,4 @@ bool gpu_conv_is_timed(struct gpu_device *device, const struct gpu_conv_problem 
     pthread_mutex_unlock(&device->libraries->lock);
     cvy_text_release(&key);
     return known;
-}
-
-/* ---- candidates ---- */
-
-/* What a kernel of ours that does a batch norm's work too is compared with; NULL where there is nothing. */
-static const struct cudnn_plan *separate_plan(struct gpu_device *device, const struct gpu_conv_problem *problem)
-{
-    const struct cudnn_tuned *separate;
-
-    return device->compares && problem->gradient_sums == GPU_PART_SEPARATE &&
-                   find_or_decide(device, problem, &separate) == CVY_OK
-               ? &separate->plan
-               : NULL;
-}
-
-/* Times what no record tells of, and keeps it. 0 where there is no memory to try it in, where it does not run, and
- * where its results are not those of separate kernels: every run says that again. */
-static void measure(struct gpu_device *device, const struct gpu_conv_problem *problem, const char *key,
-                    gpu_conv_runner *run, const void *context, size_t scratch_bytes, double *seconds)
-{
-    struct cudnn_cache_entry record = {.key = key, .tensor_cores = true, .candidates = 1};
-    const struct cudnn_plan *separate = separate_plan(device, problem);
-    const size_t other_bytes = separate ? cudnn_scratch_bytes(problem, separate) : 0;
-    struct cudnn_timing timing;
-
-    if (cudnn_timing_open(device, problem, scratch_bytes > other_bytes ? scratch_bytes : other_bytes, &timing) !=
-            CVY_OK ||
-        cudnn_time(device, run, context, &timing, seconds) != CVY_OK) {
-        cvy_log(CVY_LOG_WARNING, "a kernel of ours is not timed: %s", cvy_error());
-        *seconds = 0;
-    } else if (separate &&
-               cudnn_check_own(device, problem, separate, &timing, (struct cudnn_way){run, context}) != CVY_OK) {
-        cvy_log(CVY_LOG_WARNING, "a kernel of ours is left out: %s (%s)", cvy_error(), key);
-        *seconds = 0;
-    }
-    cudnn_timing_close(&timing);
-    if (*seconds <= 0)
-        return;
-    record.nanoseconds = (int64_t)(1e9 * *seconds + 0.5);
-    cudnn_cache_add(&device->libraries->convolutions->cache, &record, "{}");
-}
-
-cvy_status gpu_conv_measure(struct gpu_device *device, const struct gpu_conv_problem *problem, const char *name,
-                            gpu_conv_runner *run, const void *context, size_t scratch_bytes, double *seconds)
-{
-    struct gpu_libraries *libraries = device->libraries;
-    struct cudnn_cache_entry record;
-    struct cvy_text key = {0};
-
-    *seconds = 0;
-    if (!libraries->timing)
-        return CVY_OK;
-    cvy_text_printf(&key, "%s: ", name);
-    cudnn_problem_key(problem, &key);
-    if (key.failed) {
-        cvy_text_release(&key);
-        return cvy_fail_memory(key.capacity, "the key of a convolution");
-    }
-    pthread_mutex_lock(&libraries->lock);
-    if (cudnn_cache_find(&libraries->convolutions->cache, key.text, &record))
-        *seconds = 1e-9 * (double)record.nanoseconds;
-    else if (!device->base.dry_run)
-        measure(device, problem, key.text, run, context, scratch_bytes, seconds);
-    pthread_mutex_unlock(&libraries->lock);
-    cvy_text_release(&key);
-    return CVY_OK;
 }

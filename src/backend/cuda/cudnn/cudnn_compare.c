@@ -108,11 +108,17 @@ static cvy_status report(struct gpu_device *device, const struct gpu_conv_proble
                     (double)numbers[0], (double)rms, sqrt((double)square / (double)result->count));
 }
 
+/* With a residual both ways read the mask's bits. */
+static bool mask_may_turn(const struct gpu_conv_problem *problem)
+{
+    return problem->gradient_sums != GPU_PART_NONE && !problem->residual;
+}
+
 /* Numbers whose sign decides a mask may lie so near zero that the order of an addition turns it: one in a million, and
  * of the sums of channels, where there are few images, those that have it. They are numbers all the same. */
 static int64_t allowed_beyond(const struct gpu_conv_problem *problem, const struct result *result)
 {
-    if (problem->gradient_sums == GPU_PART_NONE)
+    if (!mask_may_turn(problem))
         return 0;
     return result->dtype == CVY_F32 ? result->count >> 6 : 8 + (result->count >> 20);
 }
@@ -124,7 +130,7 @@ enum { TURNED_IN_A_CHANNEL = 2, LARGEST_NORMALIZED = 8 };
 
 static float explained_by_masks(const struct gpu_conv_problem *problem, const struct result *result, float gradient)
 {
-    if (problem->gradient_sums == GPU_PART_NONE)
+    if (!mask_may_turn(problem))
         return 0;
     return result->masked ? 2 * gradient : TURNED_IN_A_CHANNEL * LARGEST_NORMALIZED * gradient;
 }

@@ -124,11 +124,6 @@ CVY_CHECKED cvy_status cudnn_compare(struct gpu_device *device, const struct gpu
                                      const struct cudnn_timing *timing, struct cudnn_way expected,
                                      struct cudnn_way candidate);
 
-/* The same of a kernel of our own and a plan of the engine. Where there is no memory for it, a warning and CVY_OK. */
-CVY_CHECKED cvy_status cudnn_check_own(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                                       const struct cudnn_plan *plan, const struct cudnn_timing *timing,
-                                       struct cudnn_way own);
-
 /* ---- cudnn_faults.c: plans that must not be used on this GPU ---- */
 /* Plans whose results were wrong, and those that took a process with them. Kept in the cache. */
 struct cudnn_faults {
@@ -166,6 +161,11 @@ CVY_CHECKED cvy_status cudnn_find_fastest(struct gpu_device *device, const struc
                                           const char *key, const struct cudnn_reference *reference,
                                           struct cudnn_plan *plans, int count, int *chosen, double *seconds);
 
+/* cudnn_compare with a plan as what is expected. */
+CVY_CHECKED cvy_status cudnn_compare_with(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                          const struct cudnn_plan *plan, const struct cudnn_timing *timing,
+                                          struct cudnn_way candidate);
+
 /* ---- cudnn_autotune.c ---- */
 /* What is known of convolutions so far; of a device's libraries. */
 struct cudnn_autotuner {
@@ -189,6 +189,9 @@ void cudnn_problem_key(const struct gpu_conv_problem *problem, struct cvy_text *
 /* The tuned plan for a problem, made now if necessary; valid until the device is closed. */
 CVY_CHECKED cvy_status cudnn_choose(struct gpu_device *device, const struct gpu_conv_problem *problem,
                                     const struct cudnn_tuned **choice);
+/* The same for who holds the libraries' lock. */
+CVY_CHECKED cvy_status cudnn_choose_locked(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                           const struct cudnn_tuned **choice);
 
 /* ---- cudnn_cache.c ---- */
 /* A choice as it is kept. */

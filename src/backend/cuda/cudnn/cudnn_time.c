@@ -22,7 +22,7 @@ static cvy_status make_one(struct gpu_device *device, enum cvy_dtype dtype, int6
                            struct cudnn_timing *timing, void **memory)
 {
     void **made = slot(timing);
-    const cvy_status status = gpu_allocate_noise(device, dtype, elements, noise, made);
+    const cvy_status status = gpu_allocate_noise(device, dtype, elements, noise, (int)(made - timing->allocated), made);
 
     *memory = *made;
     return status;
