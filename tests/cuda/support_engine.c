@@ -217,6 +217,21 @@ void *pointer_of(enum cudnn_tensor id)
     return NULL;
 }
 
+void open_comparing(cudnnStatus_t (*work)(int plan))
+{
+    assert_true(open_device(true));
+    must(gpu_allocate(device.stream, GPU_TICKETS * sizeof *device.tickets, (void **)&device.tickets));
+    device.compares = true;
+    ran.work = work;
+}
+
+void close_comparing(void)
+{
+    gpu_release(device.tickets);
+    device.compares = false;
+    close_device();
+}
+
 bool cudnn_is_there(void)
 {
     unsetenv("CONVOY_KERNELS");

@@ -33,6 +33,9 @@ extern struct ran {
 /* The described H200; with `running` it seems to be there, and kernels can be timed on it. False: there is no cuDNN. */
 bool open_device(bool running);
 void close_device(void);
+/* A running device that compares results, on which a plan does `work`. */
+void open_comparing(cudnnStatus_t (*work)(int plan));
+void close_comparing(void);
 bool cudnn_is_there(void); /* says why, if not */
 
 extern const struct gpu_conv_problem usual; /* 3x3, f16 */

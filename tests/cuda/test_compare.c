@@ -226,21 +226,6 @@ static struct gpu_conv_problem summing(void)
     return problem;
 }
 
-static void open_comparing(void)
-{
-    assert_true(open_device(true));
-    must(gpu_allocate(device.stream, GPU_TICKETS * sizeof *device.tickets, (void **)&device.tickets));
-    device.compares = true;
-    ran.work = convolve;
-}
-
-static void close_comparing(void)
-{
-    gpu_release(device.tickets);
-    device.compares = false;
-    close_device();
-}
-
 /* Where the separate kernels are known, plans are numbered from 0 by the fused ones. */
 static void time_separate(void)
 {
@@ -262,7 +247,7 @@ static void a_fast_plan_that_is_wrong_is_left_out(void **state)
 
     (void)state;
     wrong_until = 0;
-    open_comparing();
+    open_comparing(convolve);
     must(gpu_conv_open(&device, &problem, &conv));
     expect_text(conv, ", statistics fused", "fastest of ");
     gpu_conv_close(conv);
@@ -271,7 +256,7 @@ static void a_fast_plan_that_is_wrong_is_left_out(void **state)
     assert_int_equal(remove_folder(NULL), 0);
     assert_int_equal(make_folder(NULL), 0);
 
-    open_comparing();
+    open_comparing(convolve);
     time_separate();
     wrong_until = 2;
     must(gpu_conv_open(&device, &problem, &conv));
@@ -285,7 +270,7 @@ static void a_fast_plan_that_is_wrong_is_left_out(void **state)
 
     /* It is remembered, and so is what was found instead. */
     warnings[0] = '\0';
-    open_comparing();
+    open_comparing(convolve);
     must(gpu_conv_open(&device, &problem, &conv));
     expect_text(conv, ", statistics fused", "in an earlier run");
     assert_int_equal(ran.calls, 0);
@@ -300,7 +285,7 @@ static void a_problem_without_a_right_plan_is_refused(void **state)
     struct gpu_conv *conv;
 
     (void)state;
-    open_comparing();
+    open_comparing(convolve);
     time_separate();
     wrong_until = MAX_PLANS;
     assert_int_equal(gpu_conv_open(&device, &problem, &conv), CVY_UNAVAILABLE);
@@ -308,7 +293,7 @@ static void a_problem_without_a_right_plan_is_refused(void **state)
     close_comparing();
 
     warnings[0] = '\0';
-    open_comparing();
+    open_comparing(convolve);
     assert_int_equal(gpu_conv_open(&device, &problem, &conv), CVY_UNAVAILABLE);
     must_say("in an earlier run");
     assert_int_equal(ran.calls, 0);
@@ -323,7 +308,7 @@ static void a_plan_that_was_not_compared_is_compared_later(void **state)
     struct gpu_conv *conv;
 
     (void)state;
-    open_comparing();
+    open_comparing(convolve);
     device.compares = false;
     wrong_until = MAX_PLANS;
     must(gpu_conv_open(&device, &problem, &conv));
@@ -331,14 +316,14 @@ static void a_plan_that_was_not_compared_is_compared_later(void **state)
     close_comparing();
     assert_string_equal(warnings, "");
 
-    open_comparing();
+    open_comparing(convolve);
     device.compares = false;
     must(gpu_conv_open(&device, &problem, &conv));
     expect_text(conv, ", statistics fused", "in an earlier run");
     gpu_conv_close(conv);
     close_comparing();
 
-    open_comparing();
+    open_comparing(convolve);
     time_separate();
     wrong_until = 2;
     must(gpu_conv_open(&device, &problem, &conv));
@@ -348,7 +333,7 @@ static void a_plan_that_was_not_compared_is_compared_later(void **state)
     close_comparing();
 
     warnings[0] = '\0';
-    open_comparing(); /* now it is known to be right */
+    open_comparing(convolve); /* now it is known to be right */
     must(gpu_conv_open(&device, &problem, &conv));
     expect_text(conv, ", statistics fused", "in an earlier run");
     assert_int_equal(ran.calls, 0);
@@ -522,93 +507,6 @@ static void what_others_try_is_theirs(void **state)
     close(ready[1]);
 }
 
-/* ---- kernels of our own ---- */
-
-enum { OUTPUTS = 8 };
-static float gradient_factor;
-
-static cudnnStatus_t gradient_of_data(int plan)
-{
-    const uint16_t *dy = pointer_of(CUDNN_Y), *w = pointer_of(CUDNN_W);
-    uint16_t *dx = pointer_of(CUDNN_X);
-
-    (void)plan;
-    for (int i = 0; i < PIXELS * CHANNELS; i++) {
-        float sum = 0;
-
-        for (int k = 0; k < OUTPUTS; k++)
-            sum += gpu_from_f16(dy[i / CHANNELS * OUTPUTS + k]) * gpu_from_f16(w[k * CHANNELS + i % CHANNELS]);
-        dx[i] = gpu_to_f16(gradient_factor * sum);
-    }
-    return CUDNN_STATUS_SUCCESS;
-}
-
-static struct gpu_conv_problem ending(void)
-{
-    struct gpu_conv_problem problem = usual;
-
-    problem.pass = GPU_CONV_DATA;
-    problem.n = 1;
-    problem.h = problem.w = problem.p = problem.q = 5;
-    problem.r = problem.s = 1;
-    memset(problem.pad, 0, sizeof problem.pad);
-    problem.c = CHANNELS;
-    problem.k = OUTPUTS;
-    problem.gradient_sums = GPU_PART_SEPARATE;
-    problem.residual = true;
-    return problem;
-}
-
-/* Whether the kernel that ends a block is taken, beside a gradient of data that is `factor` times the right one. */
-static bool is_taken(float factor, bool compares)
-{
-    const struct gpu_conv_problem problem = ending();
-    double seconds;
-    bool taken;
-
-    open_comparing();
-    device.compares = compares;
-    ran.work = gradient_of_data;
-    gradient_factor = factor;
-    warnings[0] = '\0';
-    taken = gpu_pointwise_backward_ask(&device, &problem, &seconds) == CVY_OK;
-    assert_true(taken == (seconds > 0));
-    close_comparing();
-    return taken;
-}
-
-/* What ends a block is held against a gradient of data and batch norm's kernel; where they differ it is not taken, then
- * and later. */
-static void a_kernel_of_ours_that_differs_is_left_out(void **state)
-{
-    (void)state;
-    assert_false(is_taken(0.5F, true));
-    assert_non_null(
-        strstr(warnings, "a kernel of ours is left out: the gradient of x differs from that of separate kernels"));
-    assert_false(is_taken(1, true)); /* it is remembered */
-    assert_int_equal(ran.calls, 0);
-    assert_string_equal(warnings, "");
-}
-
-static void a_kernel_of_ours_is_compared_once(void **state)
-{
-    (void)state;
-    assert_true(is_taken(0.5F, false)); /* taken for its speed */
-    assert_true(is_taken(1, true));     /* and not believed by a run that compares */
-    assert_true(ran.calls > 0);
-    assert_true(is_taken(0.5F, true)); /* which is kept */
-    assert_int_equal(ran.calls, 0);
-    assert_string_equal(warnings, "");
-}
-
-static void a_time_without_a_comparison_is_not_believed(void **state)
-{
-    (void)state;
-    assert_true(is_taken(0.5F, false));
-    assert_false(is_taken(0.5F, true));
-    assert_non_null(strstr(warnings, "a kernel of ours is left out"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -623,9 +521,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(plans_that_end_processes_are_left_out_one_by_one, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_refusal_is_written_at_once, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_others_try_is_theirs, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_kernel_of_ours_that_differs_is_left_out, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_kernel_of_ours_is_compared_once, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_time_without_a_comparison_is_not_believed, make_folder, remove_folder),
     };
 
     if (!cudnn_is_there())
