@@ -201,59 +201,43 @@ static cvy_status rewrite_forward(struct gpu_device *device, struct cvy_graph *g
     return CVY_OK;
 }
 
-static cvy_status rewrite_backward(struct gpu_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
+/* A gradient of data that makes the sums of the batch norm before it. */
+struct sums_pattern {
+    int32_t (*find)(const struct cvy_graph *graph, int32_t data);
+    cvy_status (*ask)(struct gpu_device *device, const struct cvy_graph *graph, int64_t batch, int32_t data,
+                      char *reason);
+    void (*fuse)(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);
+};
+/* Within a block; and at its end, once the sign of its output is kept. */
+static const struct sums_pattern within_block = {cvy_gradient_sums_find, ask_sums, cvy_gradient_sums_fuse},
+                                 block_end = {cvy_residual_sums_find, ask_residual_sums, cvy_residual_sums_fuse};
+
+static cvy_status rewrite_sums(struct gpu_device *device, struct cvy_graph *graph, int64_t batch, int32_t n,
+                               const struct sums_pattern *pattern)
 {
-    const int32_t norm = graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA ? cvy_gradient_sums_find(graph, n) : -1;
+    const int32_t norm = graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA ? pattern->find(graph, n) : -1;
     char reason[MAX_REASON] = "";
     cvy_status status;
 
     if (norm < 0)
         return CVY_OK;
-    status = ask_sums(device, graph, batch, n, reason);
+    status = pattern->ask(device, graph, batch, n, reason);
     if (status != CVY_OK && status != CVY_UNAVAILABLE)
         return status;
     if (status == CVY_OK)
-        cvy_gradient_sums_fuse(graph, n, norm);
+        pattern->fuse(graph, n, norm);
     else
         refusal(reason);
     note(graph, n, status == CVY_OK ? "sums taken in" : "sums separate", reason);
     return CVY_OK;
 }
 
-/* At the end of a block, once the sign of its output is kept. */
-static cvy_status rewrite_block_end(struct gpu_device *device, struct cvy_graph *graph, int64_t batch, int32_t n,
-                                    bool *changed)
+/* No library has such kernels for f32. */
+static bool is_narrow(const struct cvy_graph *graph, int32_t n)
 {
-    const int32_t norm = graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA ? cvy_residual_sums_find(graph, n) : -1;
-    char reason[MAX_REASON] = "";
-    cvy_status status;
+    const struct cvy_node *node = &graph->nodes[n];
 
-    if (norm < 0)
-        return CVY_OK;
-    status = ask_residual_sums(device, graph, batch, n, reason);
-    if (status != CVY_OK && status != CVY_UNAVAILABLE)
-        return status;
-    if (status == CVY_OK)
-        cvy_residual_sums_fuse(graph, n, norm);
-    else
-        refusal(reason);
-    *changed |= status == CVY_OK;
-    note(graph, n, status == CVY_OK ? "sums taken in" : "sums separate", reason);
-    return CVY_OK;
-}
-
-static cvy_status rewrite_block_ends(struct gpu_device *device, struct cvy_graph *graph, int64_t batch)
-{
-    bool changed = false;
-
-    for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
-        if (graph->nodes[n].outputs > 0 && graph->nodes[n].out[0] != CVY_NONE &&
-            cvy_dtype_size(graph->values[graph->nodes[n].out[0]].dtype) == 2)
-            CVY_TRY(rewrite_block_end(device, graph, batch, n, &changed));
-    }
-    if (changed)
-        cvy_rewrite_order(graph);
-    return CVY_OK;
+    return node->outputs > 0 && node->out[0] != CVY_NONE && cvy_dtype_size(graph->values[node->out[0]].dtype) == 2;
 }
 
 /* Where no kernel of the libraries is asked for, and the same bits come of less that is read and written: nothing has
@@ -283,16 +267,18 @@ cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batc
     if (!graph->training || gpu->patterns == GPU_STATISTICS_ALWAYS_SEPARATE)
         return CVY_OK;
     for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
-        const struct cvy_node *node = &graph->nodes[n];
-
-        /* No library has such kernels for f32. */
-        if (node->outputs < 1 || node->out[0] == CVY_NONE || cvy_dtype_size(graph->values[node->out[0]].dtype) != 2)
+        if (!is_narrow(graph, n))
             continue;
         CVY_TRY(rewrite_forward(gpu, graph, batch, n));
-        CVY_TRY(rewrite_backward(gpu, graph, batch, n));
+        CVY_TRY(rewrite_sums(gpu, graph, batch, n, &within_block));
     }
     if (device->checked)
         return CVY_OK;
     rewrite_norms(graph);
-    return rewrite_block_ends(gpu, graph, batch);
+    for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
+        if (is_narrow(graph, n))
+            CVY_TRY(rewrite_sums(gpu, graph, batch, n, &block_end));
+    }
+    cvy_rewrite_order(graph);
+    return CVY_OK;
 }
