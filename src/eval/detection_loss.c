@@ -131,6 +131,9 @@ cvy_status cvy_detection_loss_add(struct cvy_detection_loss *loss, struct cvy_pl
 {
     if (!batch->boxes)
         return CVY_OK;
+    if ((size_t)batch->count > loss->batch || (size_t)predictions->batch != loss->batch)
+        return cvy_fail(CVY_USAGE, "losses of %zu images cannot be those of a batch of %d, computed %lld at a time",
+                        loss->batch, (int)batch->count, (long long)predictions->batch);
     CVY_TRY(cvy_plan_read_floats(predictions, "codes", loss->codes, loss->batch * loss->anchors * 4));
     CVY_TRY(cvy_plan_read_floats(predictions, "logits", loss->logits, loss->batch * loss->anchors * loss->width));
     for (int32_t i = 0; i < batch->count; i++) {

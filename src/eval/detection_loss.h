@@ -23,7 +23,8 @@ CVY_CHECKED cvy_status cvy_detection_loss_open(struct cvy_detection_loss *loss, 
 size_t cvy_detection_loss_bytes(const struct cvy_model_options *model, int64_t batch);
 void cvy_detection_loss_close(struct cvy_detection_loss *loss); /* accepts a zeroed one */
 enum { CVY_EVAL_LOSSES = 2 };                                   /* localisation, classification */
-/* Adds the losses of the readable images of the batch that `predictions` has just computed. */
+/* Adds the losses of the readable images of the batch that `predictions` has just computed. CVY_USAGE where it has
+ * computed a part of them: the plan of one of several streams, or the last of several parts. */
 CVY_CHECKED cvy_status cvy_detection_loss_add(struct cvy_detection_loss *loss, struct cvy_plan *predictions,
                                               const struct cvy_batch *batch, double sums[CVY_EVAL_LOSSES]);
 /* "localization_loss", "classification_loss" and "total_loss", which also has the penalty on the weights of `store`

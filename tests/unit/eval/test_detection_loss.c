@@ -105,4 +105,20 @@ static void with_objects(void **state)
     assert_true(cvy_measures_get(&measures, "total_loss") > both[0] + both[1]);
 }
 
-RUN_TESTS(set_up, tear_down, TEST(without_objects), TEST(with_objects))
+/* The plan of a stream has a part of the images: what it says of the others does not exist. */
+static void of_a_part(void **state)
+{
+    static const cvy_status status[BATCH + 1];
+    const struct cvy_batch more = {.boxes = boxes, .box_labels = labels, .status = status, .count = BATCH + 1};
+    const struct cvy_batch fits = {.boxes = boxes, .box_labels = labels, .status = status, .count = 1};
+    double sums[CVY_EVAL_LOSSES] = {0};
+    struct cvy_evaluator single;
+
+    must(cvy_evaluator_open(&single, &network, 1));
+    assert_fails(cvy_detection_loss_add(&loss, cvy_evaluator_plan(&evaluator), &more, sums), CVY_USAGE, "2 images");
+    assert_fails(cvy_detection_loss_add(&loss, cvy_evaluator_plan(&single), &fits, sums), CVY_USAGE, "1 at a time");
+    assert_true(sums[0] == 0 && sums[1] == 0);
+    cvy_evaluator_close(&single);
+}
+
+RUN_TESTS(set_up, tear_down, TEST(without_objects), TEST(with_objects), TEST(of_a_part))
