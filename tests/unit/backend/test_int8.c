@@ -12,18 +12,26 @@
 /* alone: with one thread, whose convolutions write over what they add. */
 static cvy_device *ref, *cpu, *alone;
 static int woven; /* operations that the kernel of woven sums and ends has taken */
+static int tiled; /* that of tile products */
+
+/* The whole program is skipped where the processor lacks what the environment asks for. */
+static void needs(const char *variable, const char *value, const char *feature)
+{
+    const char *asked = getenv(variable);
+
+    if (!asked || strcmp(asked, value) != 0 || strstr(cpu->description, feature))
+        return;
+    fprintf(stderr, "skipped: %s=%s, and this processor has no %s\n", variable, value, feature);
+    exit(77);
+}
 
 static int open_devices(void **state)
 {
-    const char *isa = getenv("CONVOY_CPU_ISA");
-
     ref = executor_device("ref", 2);
     cpu = executor_device("cpu", 2);
     alone = executor_device("cpu", 1);
-    if (isa && strcmp(isa, "avx_vnni") == 0 && !strstr(cpu->description, isa)) {
-        fprintf(stderr, "skipped: this processor has no AVX-VNNI\n");
-        exit(77);
-    }
+    needs("CONVOY_CPU_ISA", "avx_vnni", "avx_vnni");
+    needs("CONVOY_CPU_TILES", "model", "avx512_vnni"); /* which finishes what tiles sum */
     return 0;
 }
 
@@ -101,6 +109,7 @@ static int compare_on(cvy_device *device, const struct cvy_op_desc *desc, const 
             compare_bytes(desc, wanted, got, kernel, what);
         kernels += status == CVY_OK;
         woven += device == cpu && status == CVY_OK && strcmp(kernel->name, "cpu.conv2d_int8_woven") == 0;
+        tiled += device == cpu && status == CVY_OK && strcmp(kernel->name, "cpu.conv2d_int8_tiles") == 0;
         if (device == cpu)
             executor_prepare_starved(device, kernel, desc);
     }
@@ -232,6 +241,8 @@ static void convolutions(void **state)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_conv(&cases[i]);
+    if (getenv("CONVOY_CPU_TILES"))
+        assert_true(tiled > 0);
 }
 
 /* Single pixels whose sums are woven into the ends of others: every form of the end, steps that fill the slots and more
