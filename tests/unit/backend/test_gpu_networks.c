@@ -3,10 +3,10 @@
  *
  *   test_gpu_networks DEVICE     77: it is not here */
 #include <dlfcn.h>
-#include <pthread.h>
 
 #include "support_network.h"
 #include "support_test.h"
+#include "support_threads.h"
 
 enum { BATCH = PAINTED_BATCH, CLASSES = PAINTED_CLASSES, STEPS = 20 };
 
@@ -527,8 +527,8 @@ static void gpus_take_turns(void **state)
         take_steps(&second, 1, 0.01, &losses[1][i]);
     }
     take_steps(&first, 2, 0.01, &losses[0][2]);
-    assert_int_equal(pthread_create(&thread, NULL, take_turn, &turn), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    start_thread(&thread, take_turn, &turn);
+    join_thread(thread);
     memcpy(&losses[1][2], turn.losses, sizeof turn.losses);
     for (int i = 0; i < 4; i++)
         assert_true(losses[0][i] == losses[1][i]);

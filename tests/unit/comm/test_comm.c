@@ -1,5 +1,7 @@
 /* Ranks as threads of this process, connected over the loopback: sums, broadcasts, and what happens when one fails. */
-#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "base/system.h"
@@ -471,6 +473,48 @@ static void sums_of_three(void **state)
     expect_all(ranks, 3);
 }
 
-RUN_TESTS(NULL, NULL, OVER_BOTH(sums), OVER_BOTH(packed_sums), OVER_BOTH(small_things),
-          cmocka_unit_test_setup_teardown(sums_of_three, use_both, use_memory), OVER_BOTH(one_aborts),
-          OVER_BOTH(one_is_late), OVER_BOTH(a_mix_up), TEST(places), TEST(places_of_mpi))
+/* ---- the tests' own ---- */
+
+static cvy_status assert_the_impossible(struct rank *rank, struct cvy_comm *comm)
+{
+    if (comm->rank == 1)
+        assert_int_equal(comm->world, -7);
+    return comm->barrier(comm);
+}
+
+/* In another process: what a rank asserts in vain ends it at once, with the values on stderr. */
+static void assertions_of_ranks_are_seen(void **state)
+{
+    struct rank ranks[2] = {0};
+    char text[512] = "";
+    size_t length = 0;
+    ssize_t got;
+    int ends[2], status;
+    pid_t child;
+
+    assert_int_equal(pipe(ends), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const struct rlimit no_core = {0, 0};
+
+        setrlimit(RLIMIT_CORE, &no_core);
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        run_ranks(ranks, 2, 30, assert_the_impossible);
+        _exit(0);
+    }
+    close(ends[1]);
+    while (length < sizeof text - 1 && (got = read(ends[0], text + length, sizeof text - 1 - length)) > 0)
+        length += (size_t)got;
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    assert_non_null(strstr(text, "test_comm.c"));
+    assert_non_null(strstr(text, "0x2 != 0xfffffffffffffff9"));
+    assert_null(getenv("CMOCKA_TEST_ABORT"));
+}
+
+RUN_TESTS(NULL, NULL, TEST(assertions_of_ranks_are_seen), OVER_BOTH(sums), OVER_BOTH(packed_sums),
+          OVER_BOTH(small_things), cmocka_unit_test_setup_teardown(sums_of_three, use_both, use_memory),
+          OVER_BOTH(one_aborts), OVER_BOTH(one_is_late), OVER_BOTH(a_mix_up), TEST(places), TEST(places_of_mpi))

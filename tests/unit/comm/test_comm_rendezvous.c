@@ -25,7 +25,7 @@ static void no_rank_connects(void **state)
     assert_int_equal(cvy_socket_connect("127.0.0.1", port, cvy_clock() + 5, false, -1, &foreign), CVY_OK);
     assert_int_equal(cvy_socket_send(foreign, "GET / HTTP/1.1\r\n\r\n", 18, cvy_clock() + 1, -1), CVY_SOCKET_DONE);
     close(foreign);
-    assert_int_equal(pthread_join(rank.thread, NULL), 0);
+    join_thread(rank.thread);
     assert_int_equal(rank.status, CVY_FAILED);
     assert_non_null(strstr(rank.sentence, "did not come: 1"));
 }
@@ -94,7 +94,7 @@ static void one_dies_during_rendezvous(void **state)
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
         die_as(2, world, port, answered ? ANSWER_BYTES + 3 * sizeof(struct cvy_peer) : 0);
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+            join_thread(ranks[i].thread);
             assert_int_equal(ranks[i].status, CVY_FAILED);
             if (!strstr(ranks[i].sentence, "rank 2 on host \"mortal\""))
                 fail_msg("rank %d: %s", i, ranks[i].sentence);
@@ -119,7 +119,7 @@ static void silent_connections(void **state)
         start_rank(&ranks[i], i, 3, port, listener, "127.0.0.1");
     }
     for (int i = 0; i < 3; i++)
-        assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+        join_thread(ranks[i].thread);
     expect_all(ranks, 3);
     assert_true(cvy_clock() - begin < 5); /* two seconds for each of the four */
     for (int i = 0; i < 4; i++)
@@ -206,7 +206,7 @@ static void hostile_peers(void **state)
         start_rank(&ranks[i], i, 3, port, -1, "127.0.0.1");
     }
     for (int i = 0; i < 3; i++)
-        assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+        join_thread(ranks[i].thread);
     expect_all(ranks, 3);
     for (int i = 0; i < 64; i++) {
         assert_int_equal(cvy_socket_receive(foreigns[i], &challenge, 1, cvy_clock() + 5, -1), CVY_SOCKET_CLOSED);
@@ -237,7 +237,7 @@ static void wrong_world_without_key(void **state)
     close(foreign);
     start_open_rank(&ranks[1], 1, port, -1);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+        join_thread(ranks[i].thread);
     expect_all(ranks, 2);
 }
 
@@ -261,7 +261,7 @@ static void impostor_as_rank_0(void **state)
             assert_null(memmem(message, sizeof message, "test", 4)); /* no key on the wire */
             assert_int_equal(cvy_socket_send(socket, answer, sizeof answer, cvy_clock() + 5, -1), CVY_SOCKET_DONE);
         }
-        assert_int_equal(pthread_join(rank.thread, NULL), 0);
+        join_thread(rank.thread);
         assert_int_equal(rank.status, CVY_FAILED);
         assert_non_null(strstr(rank.sentence, "is not rank 0 of this run"));
         close(socket);
@@ -300,7 +300,7 @@ static void key_in_a_file(void **state)
             assert_int_equal(about.st_mode & 0777, 0600);
     }
     for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+        join_thread(ranks[i].thread);
     expect_all(ranks, 2);
     assert_false(cvy_path_exists(path));
     assert_int_equal(test_folder_entries(support_folder), 0);
@@ -319,7 +319,7 @@ static void same_rank_twice(void **state)
         start_rank(&ranks[i], numbers[i], 3, port, listener, "127.0.0.1");
     }
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+        join_thread(ranks[i].thread);
         assert_int_equal(ranks[i].status, CVY_USAGE);
         assert_non_null(strstr(ranks[i].sentence, "two processes have the same rank"));
     }
@@ -342,7 +342,7 @@ static void other_loopbacks(void **state)
             start_rank(&ranks[i], i, 3, port, -1, addresses[a]);
         }
         for (int i = 0; i < 3; i++)
-            assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+            join_thread(ranks[i].thread);
         expect_all(ranks, 3);
     }
 }

@@ -47,7 +47,7 @@ void start_rank(struct rank *rank, int number, int world, int port, int listener
 
 void start_placed_rank(struct rank *rank)
 {
-    assert_int_equal(pthread_create(&rank->thread, NULL, run_rank, rank), 0);
+    start_thread(&rank->thread, run_rank, rank);
 }
 
 void run_ranks(struct rank *ranks, int world, double timeout,
@@ -62,7 +62,7 @@ void run_ranks(struct rank *ranks, int world, double timeout,
         start_rank(&ranks[i], i, world, port, listener, "127.0.0.1");
     }
     for (int i = 0; i < world; i++)
-        assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+        join_thread(ranks[i].thread);
 }
 
 void expect_all(const struct rank *ranks, int world)

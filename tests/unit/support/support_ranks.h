@@ -2,9 +2,8 @@
 #ifndef CVY_TESTS_SUPPORT_RANKS_H
 #define CVY_TESTS_SUPPORT_RANKS_H
 
-#include <pthread.h>
-
 #include "comm/comm.h"
+#include "support_threads.h"
 
 /* Ranks of one host, as these, have shared memory, but for rank 0, or for all of them. */
 enum rank_sharing { MEMORY, NOT_RANK_0, SOCKETS };
@@ -22,7 +21,7 @@ struct rank {
     double seconds; /* of the work */
 };
 
-/* Starts rank->work in a thread once the ranks have met. listener: rank 0's, or -1. */
+/* Starts rank->work in a thread, which join_thread ends, once the ranks have met. listener: rank 0's, or -1. */
 void start_rank(struct rank *rank, int number, int world, int port, int listener, const char *address);
 void start_placed_rank(struct rank *rank); /* the same where rank->place says all */
 /* All of them, until they have ended. */
