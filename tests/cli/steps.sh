@@ -21,24 +21,29 @@ expect_same calm/checkpoint.safetensors stopped/checkpoint.safetensors
 expect_same calm/steps.csv stopped/steps.csv
 
 # --run-steps: the steps of one run, beyond the end of an epoch, with the rates of the whole schedule.
-epochs() { train --epochs 4 --lr 0.002 --rewinds 0 --lr-unit step --log-every-step "$PWD/$1/steps.csv" --workspace "$1" "${@:2}"; }
+epochs() { train --epochs 4 --lr 0.002 --rewinds 0 --lr-unit step --gather-checkpoints -1 --log-every-step "$PWD/$1/steps.csv" --workspace "$1" "${@:2}"; }
 count() { tail -n +2 "$1" | wc -l; }
-expect 0 epochs whole --no-checkpoints
-expect 0 epochs part --run-steps $((each + 1)) --gather-checkpoints -1
-checks=$((checks + 4))
+expect 0 epochs whole
+expect 0 epochs part --run-steps $((each + 1))
+checks=$((checks + 5))
 head -n $((each + 2)) whole/steps.csv >first.csv
 expect_same first.csv part/steps.csv
-[ "$(count part/metrics.csv)" = 2 ] || fail "not two epochs: $(cat part/metrics.csv)"
-# One that was interrupted ends where it was to, and one at its end continues with the next epoch.
+[ "$(count part/metrics.csv)" = 2 ] || fail "no record of the epoch that was begun: $(cat part/metrics.csv)"
+[ "$(head -n 2 part/metrics.csv)" = "$(head -n 2 whole/metrics.csv)" ] || fail "the first epoch is another: $(cat part/metrics.csv)"
+[ ! -e part/checkpoint_0001.safetensors ] || fail "an epoch that was begun has a checkpoint of its own"
+# One that was interrupted ends where it was to. One at its end continues there, and all steps are taken once.
 cp part/checkpoint.safetensors end.safetensors
 expect 0 "$convoy" -q train --resume part/checkpoint_0000.safetensors
 expect_same end.safetensors part/checkpoint.safetensors
-expect 0 "$convoy" -q train --resume part --run-steps 2
+expect 0 "$convoy" train --resume part --run-steps 2
+grep -q "^convoy: the run ends after step 3 of $each of epoch 1, where --resume continues" err || fail "no word of where the run ends: $(cat err)"
 [ "$(count part/steps.csv)" = $((each + 3)) ] || fail "not two steps more: $(cat part/steps.csv)"
-[ "$(tail -n 2 part/steps.csv | cut -d , -f 1,4)" = "$(grep '^2,' whole/steps.csv | head -n 2 | cut -d , -f 1,4)" ] ||
-    fail "the next epoch has other rates: $(cat part/steps.csv whole/steps.csv)"
 expect 0 "$convoy" -q train --resume part
-[ "$(tail -n 1 part/metrics.csv | cut -d , -f 1)" = 3 ] || fail "the run does not come to its end: $(cat part/metrics.csv)"
+records() { grep -o '"step": \[[^]]*\]' "$1/experiment_raport.json" >"$1.records"; }
+records whole
+records part
+expect_same whole.records part.records
+for file in steps.csv metrics.csv checkpoint.safetensors model_best.safetensors; do expect_same whole/$file part/$file; done
 expect_sentence 2 "run-steps" train --run-steps 0
 
 expect_sentence 2 "options --steps and --epochs exclude each other" train --steps 8 --epochs 2

@@ -213,16 +213,18 @@ static struct cvy_run_end choose_end(const struct cvy_run *run)
     const struct cvy_train_options *o = &run->config->options;
     const struct cvy_train_state *state = &run->state.progress;
     const bool told = o->run_epochs > 0 || o->run_steps > 0;
+    const struct cvy_run_end *old = &run->resume.end;
+    const bool interrupted = old->step == 0 || old->step > state->step; /* and not at its last step */
     struct cvy_run_end end = {o->epochs, 0};
 
     if (o->run_epochs > 0)
         end.epoch = state->epoch + o->run_epochs;
-    else if (!told && run->resume.end.epoch > state->epoch)
-        end.epoch = run->resume.end.epoch;
+    else if (!told && interrupted && old->epoch > state->epoch)
+        end.epoch = old->epoch;
     if (o->run_steps > 0)
         end.step = state->step + o->run_steps;
-    else if (!told && run->resume.end.step > state->step)
-        end.step = run->resume.end.step;
+    else if (!told && interrupted)
+        end.step = old->step;
     if (end.step > 0 && !o->evaluate) {
         const int64_t epoch = epoch_after(run, end.step, run->config->steps_per_epoch);
         end.epoch = epoch < end.epoch ? epoch : end.epoch;

@@ -52,7 +52,7 @@ static cvy_status validate(struct cvy_loop *loop, struct cvy_run_epoch *epoch, b
 
     loop->val_start = cvy_clock();
     status = both ? validate_both(loop, epoch) : validate_weights(loop, epoch);
-    if (status == CVY_STOPPED)
+    if (status == CVY_STOPPED && !loop->cut) /* where all is saved */
         return cvy_loop_stop_here(loop);
     CVY_TRY(status);
     loop->val_seconds += cvy_clock() - loop->val_start;
@@ -149,17 +149,32 @@ static cvy_status finish_epoch(struct cvy_loop *loop, struct cvy_run_epoch *epoc
     return CVY_OK;
 }
 
+/* The records of what there is of an epoch within which the run ends. The checkpoint is that of a stop, and who
+ * continues from it cuts them back: the epoch has its own at its end, and may be the best one only then. */
+static cvy_status finish_cut(struct cvy_loop *loop, struct cvy_run_epoch *epoch)
+{
+    struct cvy_run *run = loop->run;
+
+    CVY_TRY(cvy_run_log_epoch(&run->state.log, epoch));
+    CVY_TRY(cvy_run_report_epoch(run, epoch));
+    if (run->events && run->events->epoch)
+        run->events->epoch(run->events->context, &epoch->public);
+    return CVY_OK;
+}
+
 cvy_status cvy_loop_end_epoch(struct cvy_loop *loop)
 {
     struct cvy_run *run = loop->run;
     struct cvy_run_epoch epoch = {.step = 0};
 
+    if (loop->cut) /* before a validation computes other running statistics */
+        CVY_TRY(cvy_run_save(run));
     CVY_TRY(fill_epoch(loop, &epoch));
     if (cvy_run_validates(&run->config->options, run->state.progress.epoch))
         CVY_TRY(validate(loop, &epoch, true));
     if (run->state.progress.epoch == loop->first_epoch)
         cvy_run_describe_caches(&run->data);
-    return finish_epoch(loop, &epoch);
+    return loop->cut ? finish_cut(loop, &epoch) : finish_epoch(loop, &epoch);
 }
 
 cvy_status cvy_loop_validate(struct cvy_loop *loop, struct cvy_measures *measures)

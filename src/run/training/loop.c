@@ -395,7 +395,18 @@ bool cvy_loop_is_over(const struct cvy_loop *loop)
 {
     const struct cvy_run *run = loop->run;
 
-    return !loop->in_epoch && (run->state.progress.epoch >= run->config->end.epoch || cvy_run_early_stop(run));
+    return !loop->in_epoch &&
+           (loop->cut || run->state.progress.epoch >= run->config->end.epoch || cvy_run_early_stop(run));
+}
+
+/* The end of the run's steps, not of the epoch's; that of all steps ends the last epoch, as short as it is. */
+static bool ends_within_epoch(const struct cvy_run *run)
+{
+    const struct cvy_train_state *state = &run->state.progress;
+    const int64_t all = run->config->options.steps;
+
+    return state->step == run->config->end.step && state->step != all &&
+           state->position < cvy_run_full_epoch_steps(run);
 }
 
 cvy_status cvy_loop_step(struct cvy_loop *loop)
@@ -413,6 +424,7 @@ cvy_status cvy_loop_step(struct cvy_loop *loop)
     loop->train_seconds += cvy_clock() - loop->epoch_start;
     loop->train_steps += loop->epoch_steps;
     loop->train_images += cvy_run_step_images(run, run->state.progress.position, loop->epoch_steps);
+    loop->cut = ends_within_epoch(run);
     CVY_TRY(cvy_loop_end_epoch(loop));
     loop->in_epoch = false;
     return CVY_OK;
@@ -422,7 +434,11 @@ void cvy_loop_finish(struct cvy_loop *loop)
 {
     struct cvy_run *run = loop->run;
 
-    if (cvy_run_early_stop(run))
+    if (loop->cut)
+        cvy_log(CVY_LOG_INFO, "the run ends after step %lld of %lld of epoch %lld, where --resume continues",
+                (long long)run->state.progress.position, (long long)cvy_run_full_epoch_steps(run),
+                (long long)run->state.progress.epoch);
+    else if (cvy_run_early_stop(run))
         cvy_log(CVY_LOG_INFO, "%lld epochs in a row brought nothing better: the training ends early",
                 (long long)run->state.progress.stale_epochs);
     run->result->seconds = cvy_clock() - loop->start;

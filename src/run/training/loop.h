@@ -30,11 +30,12 @@ struct cvy_loop {
     int64_t scale_steps;
     int64_t steps, first_epoch; /* of the epoch, at its end; of this run */
     bool in_epoch;              /* between the begin of an epoch and its end */
+    bool cut;                   /* --run-steps has ended the run within an epoch */
 };
 
 /* Before the first step of an open run. */
 void cvy_loop_begin(struct cvy_loop *loop, struct cvy_run *run);
-/* Every epoch of this run is done, or --early-stopping ends it. */
+/* Every epoch or step of this run is done, or --early-stopping ends it. */
 bool cvy_loop_is_over(const struct cvy_loop *loop);
 /* One optimizer step at most (none where the training goes back), and after the last one of an epoch what ends it. An
  * asked-for stop is CVY_STOPPED, with the checkpoint saved. Nothing when the loop is over. */
@@ -55,7 +56,7 @@ CVY_CHECKED cvy_status cvy_loop_restart_data(struct cvy_loop *loop, double befor
 /* How long the epoch has waited for images. */
 double cvy_loop_wait_seconds(const struct cvy_loop *loop);
 /* The epoch's last step is done and its losses are read: means, validation, records, the checkpoint; the state is that
- * of the next one's begin. */
+ * of the next one's begin. With loop->cut it stays where the run ends. */
 CVY_CHECKED cvy_status cvy_loop_end_epoch(struct cvy_loop *loop);
 /* Reads the losses of all queued batches but the last `left`. */
 CVY_CHECKED cvy_status cvy_loop_read_losses(struct cvy_loop *loop, int left);
