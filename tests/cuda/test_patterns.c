@@ -278,6 +278,67 @@ static void the_faster_way_is_taken(void **state)
     setenv("CONVOY_CACHE_DIR", folder, 1);
 }
 
+static cvy_val conv_norm(struct cvy_graph *graph, int32_t number, cvy_val x, const struct cvy_conv2d *conv)
+{
+    cvy_scope_push_index(graph, number);
+    x = cvy_conv2d(graph, x, conv);
+    cvy_scope_push(graph, "norm");
+    x = cvy_batch_norm(graph, x, &(struct cvy_batch_norm){0});
+    cvy_scope_pop(graph);
+    cvy_scope_pop(graph);
+    return x;
+}
+
+/* A block with a residual, whose output two convolutions of the next one read, the second of them at this stride. */
+static void build_blocks(struct cvy_graph *graph, int32_t stride)
+{
+    const struct cvy_conv2d one = {.out = 16, .kernel = 1}, last = {.out = 16, .kernel = 1, .stride = stride};
+    cvy_val x, y, logits, target, scale, loss;
+
+    cvy_graph_init(graph, true);
+    x = cvy_graph_input(graph, "x", CVY_F32, cvy_shape4(CVY_BATCH, 16, 8, 8), false);
+    target = cvy_graph_input(graph, "target", CVY_I32, cvy_shape1(CVY_BATCH), false);
+    scale = cvy_graph_input(graph, "loss_scale", CVY_F32, cvy_shape0(), false);
+    x = cvy_relu(graph, conv_norm(graph, 0, x, &one));
+    y = cvy_relu(graph, cvy_add(graph, conv_norm(graph, 1, x, &one), x));
+    x = cvy_relu(graph, conv_norm(graph, 2, y, &one));
+    x = conv_norm(graph, 3, x, &(struct cvy_conv2d){.out = 16, .kernel = 3, .stride = stride, .pad = 1});
+    x = cvy_relu(graph, cvy_add(graph, x, conv_norm(graph, 4, y, &last)));
+    logits = cvy_linear(graph, cvy_global_avg_pool(graph, x), 8);
+    loss = cvy_softmax_cross_entropy(graph, logits, target, 0);
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "loss", -1, loss);
+    cvy_rewrite_fuse_training(graph);
+    cvy_graph_backward(graph, cvy_ops, loss, scale);
+    cvy_rewrite_fuse_backward(graph);
+    cvy_rewrite_precision(graph, cvy_ops, CVY_F16);
+    cvy_rewrite_statistics(graph);
+    must(cvy_graph_status(graph));
+}
+
+/* One of two gradients is refused the sums that the other one then makes: the plan does not call them separate. */
+static void sums_of_two_gradients_have_one_note(void **state)
+{
+    struct cvy_graph graph;
+    int taken = 0;
+
+    (void)state;
+    assert_true(open_device(false));
+    device.patterns = GPU_STATISTICS_ALWAYS_FUSED;
+    build_blocks(&graph, 2);
+    must(gpu_rewrite(&device.base, &graph, 8));
+    must(cvy_graph_status(&graph));
+    for (int32_t n = 0; n < graph.node_count; n++) {
+        const struct cvy_node *node = &graph.nodes[n];
+
+        taken += node->op == CVY_OP_CONV2D_BWD_DATA && node->inputs == 9;
+        if (node->op == CVY_OP_CONV2D_BWD_DATA && node->note && strstr(node->note, "sums separate"))
+            fail_msg("%s: \"%s\"", node->scope, node->note);
+    }
+    assert_int_equal(taken, 1);
+    cvy_graph_release(&graph);
+    close_device();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_run_brings_scale_and_shift),
         cmocka_unit_test(a_run_aligns_parameters),
         cmocka_unit_test_setup_teardown(the_faster_way_is_taken, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(sums_of_two_gradients_have_one_note, make_folder, remove_folder),
     };
 
     if (!cudnn_is_there())

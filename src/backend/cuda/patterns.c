@@ -174,6 +174,17 @@ static void note(struct cvy_graph *graph, int32_t node, const char *what, const 
         cvy_graph_fail(graph, CVY_NO_MEMORY, "out of memory while rewriting the graph");
 }
 
+/* Of two gradients the other one, which may have been asked first and refused, has no sums of its own any more. */
+static void forget_other(struct cvy_graph *graph, int32_t data)
+{
+    const struct cvy_node *node = &graph->nodes[data];
+    const cvy_val more = node->inputs > 8 ? node->in[8] : CVY_NONE;
+    const int32_t other = more == CVY_NONE ? -1 : graph->values[more].producer;
+
+    if (other >= 0 && graph->nodes[other].op == CVY_OP_CONV2D_BWD_DATA)
+        graph->nodes[other].note = NULL;
+}
+
 /* The reason of a refusal without the convolution that it is about, which its reader sees. */
 static void refusal(char *reason)
 {
@@ -224,10 +235,12 @@ static cvy_status rewrite_sums(struct gpu_device *device, struct cvy_graph *grap
     status = pattern->ask(device, graph, batch, n, reason);
     if (status != CVY_OK && status != CVY_UNAVAILABLE)
         return status;
-    if (status == CVY_OK)
+    if (status == CVY_OK) {
         pattern->fuse(graph, n, norm);
-    else
+        forget_other(graph, n);
+    } else {
         refusal(reason);
+    }
     note(graph, n, status == CVY_OK ? "sums taken in" : "sums separate", reason);
     return CVY_OK;
 }
