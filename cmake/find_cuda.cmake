@@ -5,6 +5,12 @@ find_program(NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
 # What was found, and not named, is looked for again beside another nvcc.
 set(searched)
 foreach(place CUDART_INCLUDE CUDART_STATIC CUDNN_INCLUDE CUBLASLT_INCLUDE NCCL_INCLUDE NVJPEG_INCLUDE CUDA_STUB)
+  # Named on the command line: the type and the text are CMake's until find_path or find_library has seen the value.
+  get_property(type CACHE ${place} PROPERTY TYPE)
+  get_property(text CACHE ${place} PROPERTY HELPSTRING)
+  if("${type}" STREQUAL UNINITIALIZED OR "${text}" MATCHES "specified on the command line")
+    unset(CUDA_FOUND_${place} CACHE) # even where the same was found before
+  endif()
   if(NOT ${place} OR "${${place}}" STREQUAL "${CUDA_FOUND_${place}}")
     list(APPEND searched ${place})
     if(NOT "${CUDA_FOUND_NVCC}" STREQUAL "${NVCC}")

@@ -94,6 +94,17 @@ configure both "-DNVCC=$toolkit/bin/nvcc"
 expect CUDA_MISSING= CUDA_RELEASE=12.4 "CUDART_INCLUDE=$below/include" "CUDART_STATIC=$below/lib/libcudart_static.a" \
     "CUDNN_INCLUDE=$debian/include"
 
+# Named is also what had been found: with the next nvcc, and the one after that.
+for named in CUDNN_INCLUDE CUDNN_INCLUDE:PATH; do
+    rm -rf "$work/again"
+    CUDA_HOME=$work/other configure again
+    expect "CUDNN_INCLUDE=$work/other/include"
+    configure again "-DNVCC=$toolkit/bin/nvcc" "-D$named=$work/other/include"
+    expect "CUDART_INCLUDE=$below/include" "CUDNN_INCLUDE=$work/other/include"
+    configure again "-DNVCC=$debian/bin/nvcc"
+    expect "CUDART_INCLUDE=$debian/include" "CUDNN_INCLUDE=$work/other/include"
+done
+
 # cuDNN and cuBLASLt of Python's packages, in the environment that is active.
 mv "$below/include/cudnn_graph.h" "$below/include/cublasLt.h" "$work"
 mv "$work/other/include" "$work/hidden"
