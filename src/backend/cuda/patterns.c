@@ -174,7 +174,7 @@ static void note(struct cvy_graph *graph, int32_t node, const char *what, const 
         cvy_graph_fail(graph, CVY_NO_MEMORY, "out of memory while rewriting the graph");
 }
 
-/* Of two gradients the other one, which may have been asked first and refused, has no sums of its own any more. */
+/* The other of two gradients, which may have been asked first and refused, has no sums of its own any more. */
 static void forget_other(struct cvy_graph *graph, int32_t data)
 {
     const struct cvy_node *node = &graph->nodes[data];
