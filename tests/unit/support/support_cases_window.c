@@ -101,18 +101,24 @@ static void check_conv_norm(const struct conv_shape *s, enum kernel_data data)
     kernel.inner_roundings = 4;
     kernel_check(&kernel);
 
-    /* The sums may be of the gradient as it is rounded: half a unit of each term. */
-    kernel = conv_case(s, CVY_OP_CONV2D_BWD_DATA, data, " norm sums");
-    kernel.images = 1U << 1 | 1U << 2;
-    kernel_input(&kernel, w, FILL_SMALL);
-    kernel_input(&kernel, y, FILL_SMALL);
-    kernel_input(&kernel, x, FILL_DYADIC);
-    norm_inputs(&kernel, inputs);
-    kernel_output(&kernel, x, kernel_sum_bound(DATA_FLOATS, terms_back, 2));
-    kernel_output(&kernel, inputs, kernel_sum_bound(DATA_FLOATS, pixels, 8 * sqrt(terms_back)));
-    kernel_output(&kernel, inputs, kernel_sum_bound(DATA_FLOATS, pixels, 2 * sqrt(terms_back)));
-    kernel.inner_roundings = 1;
-    kernel_check(&kernel);
+    for (int residual = 0; residual < 2; residual++) {
+        /* The sums may be of the gradient as it is rounded, half a unit of each term; once more before one is added. */
+        kernel = conv_case(s, CVY_OP_CONV2D_BWD_DATA, data, residual ? " norm sums of two" : " norm sums");
+        kernel.images = 1U << 1 | 1U << 2 | 1U << 7 | 1U << 8;
+        kernel_input(&kernel, w, FILL_SMALL);
+        kernel_input(&kernel, y, FILL_SMALL);
+        kernel_input(&kernel, x, FILL_DYADIC);
+        norm_inputs(&kernel, inputs);
+        if (residual) {
+            kernel_input(&kernel, x, FILL_RECTIFIED); /* y of the batch norm */
+            kernel_input(&kernel, x, FILL_SMALL);
+        }
+        kernel_output(&kernel, x, kernel_sum_bound(DATA_FLOATS, terms_back + residual, 2));
+        kernel_output(&kernel, inputs, kernel_sum_bound(DATA_FLOATS, pixels, 8 * sqrt(terms_back + residual)));
+        kernel_output(&kernel, inputs, kernel_sum_bound(DATA_FLOATS, pixels, 2 * sqrt(terms_back + residual)));
+        kernel.inner_roundings = 1 + residual;
+        kernel_check(&kernel);
+    }
 }
 
 void check_conv(const struct conv_shape *s, enum kernel_data data)
