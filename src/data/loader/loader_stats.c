@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 static const double NO_WAIT = 0.05; /* share of the time: the data come fast enough */
-static const double BUSY = 0.8;     /* share of the lanes' time: the device is what the others wait for */
+static const double BUSY = 0.8;     /* share of the time of lanes: the device is what the others wait for; of threads */
 static const double LARGER = 1.2;   /* times the shorter side that would do: worth to be made smaller */
 
 void cvy_loader_stats_add(struct cvy_loader_stats *sum, const struct cvy_loader_stats *part)
@@ -94,6 +94,15 @@ static void help_decoding(const struct cvy_loader_stats *stats, const struct cvy
         snprintf(text, REMEDY_TEXT, "convoy dataset pack --raw keeps pixels that need no decoding, 3 bytes for each");
 }
 
+/* Where neither threads nor the images can be others. Small images make batches that are taken before the threads have
+ * begun the next ones: of 64 pixels, batches of 32 keep two threads busy 55 % of the time, and of 256 92 %. */
+static const char *help_nothing(const struct cvy_loader_stats *stats)
+{
+    if (cvy_loader_stats_busy(stats) >= BUSY)
+        return "every core is at it already";
+    return "threads wait at the ends of batches, of which larger ones make fewer";
+}
+
 static void advise_device(const struct cvy_loader_stats *stats, const struct cvy_loader_context *place,
                           char text[CVY_ADVICE_TEXT])
 {
@@ -141,5 +150,5 @@ void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_lo
              more && remedy[0] ? "; or " : "",
              remedy[0] ? remedy
              : more    ? ""
-                       : "every core is at it already");
+                       : help_nothing(stats));
 }
