@@ -159,6 +159,64 @@ def tiffs(folder, image):
     expect_bad(path, "is a TIFF image that libtiff cannot read")
 
 
+def write_tiff(path, samples, big=False, order="<", alpha=None, planar=False, orientation=None):
+    """An array (H, W, samples) of 8 or 16 bits, uncompressed; alpha: ExtraSamples, 0 unspecified, 1 associated, 2 not."""
+    height, width, count = samples.shape
+    data = (samples.transpose(2, 0, 1) if planar else samples).astype(samples.dtype.newbyteorder(order)).tobytes()
+    strips = count if planar else 1
+    offset, word, number = (16, "Q", "Q") if big else (8, "I", "H")
+    length = {3: 2, 4: 4, 16: 8}
+    tags = [(256, 3, [width]), (257, 3, [height]), (258, 3, [8 * samples.itemsize] * count), (259, 3, [1]),
+            (262, 3, [2 if count > 2 else 1]), (273, 4, [offset + i * len(data) // strips for i in range(strips)])]
+    tags += [(274, 3, [orientation])] if orientation else []
+    tags += [(277, 3, [count]), (278, 3, [height]), (279, 4, [len(data) // strips] * strips), (284, 3, [1 + planar])]
+    tags += [(338, 3, [alpha])] if alpha is not None else []
+    room = 8 if big else 4
+    end = offset + len(data)
+    behind = end + (8 if big else 2) + len(tags) * (20 if big else 12) + room
+    directory, rest = struct.pack(order + number, len(tags)), b""
+    for tag, kind, values in tags:
+        packed = struct.pack(order + {3: "H", 4: "I"}[kind] * len(values), *values)
+        if len(packed) > room:
+            where, rest = behind + len(rest), rest + packed
+            packed = struct.pack(order + word, where)
+        directory += struct.pack(order + "HH" + word, tag, kind, len(values)) + packed.ljust(room, b"\0")
+    directory += struct.pack(order + word, 0)
+    mark = b"II" if order == "<" else b"MM"
+    head = struct.pack(order + "HHHQ", 43, 8, 0, end) if big else struct.pack(order + "HI", 42, end)
+    open(path, "wb").write(mark + head + data + directory + rest)
+
+
+def deep_tiffs(folder, generator, image):
+    """Alpha that is not opaque, 16 bits, and BigTIFF."""
+    rgb = np.asarray(image)
+    height, width = rgb.shape[:2]
+    alpha = generator.integers(0, 256, (height, width, 1), np.uint8)
+    grey = rgb[..., 1:2]
+    wide = np.concatenate([rgb, alpha], -1).astype(np.uint16) << 8 | generator.integers(0, 256, (height, width, 4), np.uint16)
+    scaled = ((wide.astype(np.int64) + 128) // 257).astype(np.uint8)
+    associated = (rgb.astype(int) * alpha // 255).astype(np.uint8)
+    back = np.where(alpha > 0, np.minimum(255 * associated.astype(int) // np.maximum(alpha, 1), 255), associated)
+    for big, order, planar in ((False, "<", False), (True, "<", False), (True, ">", True), (False, ">", True)):
+        form = f"{'big' if big else 'classic'}{'MI'[order == '<']}{'-planar' if planar else ''}"
+
+        def one(name, samples, expected, kind=None, pillow=True):
+            path = os.path.join(folder, f"{name}-{form}.tif")
+            write_tiff(path, samples, big, order, kind, planar)
+            check(path, expected)
+            if pillow and not planar and not big: # this Pillow knows no BigTIFF, and of planes no alpha
+                check(path, by_pillow(path))
+
+        one("rgb", rgb, rgb)
+        one("unspecified", np.concatenate([rgb, alpha], -1), rgb, 0)
+        one("unassociated", np.concatenate([rgb, alpha], -1), rgb, 2)
+        one("associated", np.concatenate([associated, alpha], -1), back, 1)
+        one("grey-alpha", np.concatenate([grey, alpha], -1), grey.repeat(3, -1), 2)
+        one("rgb16", wide[..., :3], scaled[..., :3], None, False)
+        one("unassociated16", wide, scaled[..., :3], 2, False)
+        one("grey16", wide[..., 1:2], (wide[..., 1:2] >> 8).astype(np.uint8).repeat(3, -1), None, False)
+
+
 def run(*command):
     return subprocess.run(command, capture_output=True).returncode == 0
 
@@ -297,6 +355,7 @@ def main():
             complete = False
         else:
             tiffs(folder, image)
+            deep_tiffs(folder, generator, image)
         complete = heifs(folder, image) and complete
     if failures or (not complete and os.environ.get("CONVOY_CI")):
         sys.exit(1)

@@ -11,6 +11,13 @@ uint32_t cvy_image_uint(const uint8_t *p, int bytes, bool big_endian)
     return value;
 }
 
+static uint64_t uint64_at(const uint8_t *p, bool big_endian)
+{
+    const uint64_t first = cvy_image_uint(p, 4, big_endian), second = cvy_image_uint(p + 4, 4, big_endian);
+
+    return big_endian ? first << 32 | second : second << 32 | first;
+}
+
 /* `tiff` is a TIFF header with its first directory, as EXIF stores it. */
 static int orientation_of_tiff(const uint8_t *tiff, size_t size)
 {
@@ -31,6 +38,34 @@ static int orientation_of_tiff(const uint8_t *tiff, size_t size)
         }
     }
     return 1;
+}
+
+/* The same with 8 bytes for offsets and counts: BigTIFF, which EXIF does not use. */
+static int orientation_of_bigtiff(const uint8_t *tiff, size_t size)
+{
+    enum { ENTRY = 20 }; /* tag, type, count, value: 2 + 2 + 8 + 8 bytes */
+    const bool big_endian = size > 0 && tiff[0] == 'M';
+    uint64_t directory, entries;
+
+    if (size < 16 + 8 + ENTRY)
+        return 1;
+    directory = uint64_at(tiff + 8, big_endian);
+    if (directory > size - 8 - ENTRY)
+        return 1;
+    entries = uint64_at(tiff + directory, big_endian);
+    for (uint64_t i = 0; i < entries && i <= (size - 8 - ENTRY - directory) / ENTRY; i++) {
+        const uint8_t *entry = tiff + directory + 8 + i * ENTRY;
+        const uint32_t value = cvy_image_uint(entry + 12, 2, big_endian);
+
+        if (cvy_image_uint(entry, 2, big_endian) == 0x0112)
+            return value >= 1 && value <= 8 ? (int)value : 1;
+    }
+    return 1;
+}
+
+static bool is_bigtiff(const uint8_t *data, size_t size)
+{
+    return size >= 4 && (memcmp(data, "II+\0", 4) == 0 || memcmp(data, "MM\0+", 4) == 0);
 }
 
 static int orientation_of_jpeg(const uint8_t *data, size_t size)
@@ -96,7 +131,7 @@ int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size
     case CVY_IMAGE_WEBP:
         return orientation_of_webp(data, size);
     case CVY_IMAGE_TIFF:
-        return orientation_of_tiff(data, size);
+        return is_bigtiff(data, size) ? orientation_of_bigtiff(data, size) : orientation_of_tiff(data, size);
     case CVY_IMAGE_HEIF: /* turned already */
     case CVY_IMAGE_BMP:
     case CVY_IMAGE_GIF:

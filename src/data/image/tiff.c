@@ -1,5 +1,5 @@
 /* TIFF by libtiff, which is loaded when the first image of that kind comes: its first page, converted to RGB by
- * libtiff's own rules. */
+ * libtiff's own rules, but for alpha, which is dropped: 16 bits are scaled to 8. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +24,7 @@ static struct {
     void (*close)(TIFF *tiff);
     int (*get_field)(TIFF *tiff, uint32_t tag, ...);
     int (*get_defaulted)(TIFF *tiff, uint32_t tag, ...);
+    int (*set_field)(TIFF *tiff, uint32_t tag, ...);
     int (*can_read)(TIFF *tiff, char reason[1024]);
     int (*read)(TIFF *tiff, uint32_t width, uint32_t height, uint32_t *pixels, int orientation, int stop);
     TIFFOpenOptions *(*options_alloc)(void);
@@ -43,6 +44,7 @@ static void load(void)
         {"TIFFClose", &tiff.close},
         {"TIFFGetField", &tiff.get_field},
         {"TIFFGetFieldDefaulted", &tiff.get_defaulted},
+        {"TIFFSetField", &tiff.set_field},
         {"TIFFRGBAImageOK", &tiff.can_read},
         {"TIFFReadRGBAImageOriented", &tiff.read},
         {"TIFFOpenOptionsAlloc", &tiff.options_alloc},
@@ -193,13 +195,60 @@ cvy_status cvy_tiff_start(struct cvy_codec_job *job)
     return CVY_OK;
 }
 
+/* libtiff multiplies colours by an alpha that they are not multiplied by already: it is told that they are. *divide:
+ * they were. */
+static cvy_status keep_colours(TIFF *file, const struct source *source, bool *divide)
+{
+    const uint16_t *kinds = NULL;
+    uint16_t count = 0, *copy;
+    int done;
+
+    *divide = false;
+    if (!tiff.get_field(file, TIFFTAG_EXTRASAMPLES, &count, &kinds) || count == 0)
+        return CVY_OK;
+    *divide = kinds[0] == EXTRASAMPLE_ASSOCALPHA;
+    if (kinds[0] != EXTRASAMPLE_UNASSALPHA)
+        return CVY_OK;
+    copy = cvy_calloc(count, sizeof *copy);
+    if (!copy)
+        return cvy_fail_memory(count * sizeof *copy, "the samples of a TIFF image");
+    memcpy(copy, kinds, count * sizeof *copy);
+    copy[0] = EXTRASAMPLE_ASSOCALPHA;
+    done = tiff.set_field(file, TIFFTAG_EXTRASAMPLES, (int)count, copy);
+    cvy_free(copy);
+    return done ? CVY_OK : refuse(source->job, source, "its alpha cannot be dropped");
+}
+
+/* A colour that was multiplied by alpha, as Pillow takes that back. */
+static uint8_t divided(uint32_t colour, uint32_t alpha)
+{
+    const uint32_t value = alpha > 0 ? 255 * colour / alpha : colour;
+
+    return (uint8_t)(value > 255 ? 255 : value);
+}
+
+static void copy_pixels(const struct cvy_codec_job *job, const struct cvy_box *need, bool divide)
+{
+    const uint32_t *from = (const uint32_t *)(const void *)job->rows.data;
+    uint8_t *to = job->pixels.data;
+
+    for (int32_t y = 0; y < need->height; y++)
+        for (int32_t x = 0; x < need->width; x++, to += 3) {
+            const uint32_t pixel = from[(size_t)(need->y + y) * (size_t)job->width + (size_t)(need->x + x)];
+            const uint32_t alpha = divide ? TIFFGetA(pixel) : 255;
+            to[0] = divided(TIFFGetR(pixel), alpha);
+            to[1] = divided(TIFFGetG(pixel), alpha);
+            to[2] = divided(TIFFGetB(pixel), alpha);
+        }
+}
+
 cvy_status cvy_tiff_read(struct cvy_codec_job *job, const struct cvy_box *need, const uint8_t **pixels, size_t *stride)
 {
     const size_t count = (size_t)job->width * (size_t)job->height;
     struct source source = {.job = job};
     uint16_t orientation = ORIENTATION_TOPLEFT;
-    const uint32_t *from;
-    uint8_t *to;
+    cvy_status status;
+    bool divide;
     TIFF *file;
     int done;
 
@@ -210,20 +259,14 @@ cvy_status cvy_tiff_read(struct cvy_codec_job *job, const struct cvy_box *need, 
         return refuse(job, &source, "a damaged header");
     /* As it is stored: whether it is turned is decided elsewhere, by the same tag. */
     (void)tiff.get_defaulted(file, TIFFTAG_ORIENTATION, &orientation);
-    done = tiff.read(file, (uint32_t)job->width, (uint32_t)job->height, (uint32_t *)(void *)job->rows.data, orientation,
-                     1);
+    status = keep_colours(file, &source, &divide);
+    done = status == CVY_OK && tiff.read(file, (uint32_t)job->width, (uint32_t)job->height,
+                                         (uint32_t *)(void *)job->rows.data, orientation, 1);
     tiff.close(file);
+    CVY_TRY(status);
     if (!done)
         return refuse(job, &source, "it is damaged or ends early");
-    from = (const uint32_t *)(const void *)job->rows.data;
-    to = job->pixels.data;
-    for (int32_t y = 0; y < need->height; y++)
-        for (int32_t x = 0; x < need->width; x++, to += 3) {
-            const uint32_t pixel = from[(size_t)(need->y + y) * (size_t)job->width + (size_t)(need->x + x)];
-            to[0] = (uint8_t)TIFFGetR(pixel);
-            to[1] = (uint8_t)TIFFGetG(pixel);
-            to[2] = (uint8_t)TIFFGetB(pixel);
-        }
+    copy_pixels(job, need, divide);
     *pixels = job->pixels.data;
     *stride = (size_t)need->width * 3;
     return CVY_OK;

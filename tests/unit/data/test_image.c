@@ -3,6 +3,7 @@
 
 #include <jpeglib.h> /* needs FILE */
 
+#include "data/image/codec.h"
 #include "data/image/image.h"
 #include "support_images.h"
 #include "support_test.h"
@@ -369,8 +370,57 @@ static void exif_orientation_is_found(void **state)
     free(file.data);
 }
 
+static void put(uint8_t **at, uint64_t value, int bytes, bool big_endian)
+{
+    for (int i = 0; i < bytes; i++)
+        *(*at)++ = (uint8_t)(value >> 8 * (big_endian ? bytes - 1 - i : i));
+}
+
+/* Header and directory of a TIFF file, with a width before the tag; big: BigTIFF. Its size. */
+static size_t tiff_with_orientation(uint8_t *to, bool big, bool big_endian, int orientation)
+{
+    const int word = big ? 8 : 4;
+    uint8_t *at = to;
+
+    memcpy(at, big_endian ? "MM" : "II", 2);
+    at += 2;
+    put(&at, big ? 43 : 42, 2, big_endian);
+    if (big)
+        put(&at, big_endian ? 8ULL << 16 : 8, 4, big_endian); /* of 8 bytes; and two of nothing */
+    put(&at, big ? 16 : 8, word, big_endian);
+    put(&at, 2, big ? 8 : 2, big_endian);
+    for (int tag = 0; tag < 2; tag++) {
+        put(&at, tag ? 274 : 256, 2, big_endian);
+        put(&at, 3, 2, big_endian);
+        put(&at, 1, word, big_endian);
+        put(&at, tag ? (uint64_t)orientation : 32, 2, big_endian);
+        put(&at, 0, word - 2, big_endian);
+    }
+    return (size_t)(at - to);
+}
+
+static void orientation_of_tiff_is_found(void **state)
+{
+    for (int form = 0; form < 4; form++)
+        for (int orientation = 0; orientation < 10; orientation++) {
+            uint8_t whole[80];
+            const size_t size = tiff_with_orientation(whole, form & 1, form & 2, orientation);
+
+            for (size_t length = 0; length <= size; length++) {
+                uint8_t *part = malloc(length + !length); /* sanitizers see its end */
+                const bool there = length == size && orientation >= 1 && orientation <= 8;
+
+                assert_non_null(part);
+                memcpy(part, whole, length);
+                assert_int_equal(cvy_exif_orientation(CVY_IMAGE_TIFF, part, length), there ? orientation : 1);
+                free(part);
+            }
+        }
+}
+
 RUN_TESTS(support_decoder_set_up, support_decoder_tear_down, TEST(parts_of_a_jpeg_equal_the_whole),
           TEST(parts_of_a_png_equal_the_whole), TEST(promises_beyond_the_file_are_refused),
           TEST(scans_are_limited_by_the_pixels), TEST(cmyk_is_read_inverted), TEST(bad_files_are_named),
           TEST(truncated_files_are_refused), TEST(other_damage_passes), TEST(bombs_are_refused),
-          TEST(memory_may_run_out), TEST(reads_outside_the_image_are_refused), TEST(exif_orientation_is_found))
+          TEST(memory_may_run_out), TEST(reads_outside_the_image_are_refused), TEST(exif_orientation_is_found),
+          TEST(orientation_of_tiff_is_found))
