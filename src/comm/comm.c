@@ -20,10 +20,11 @@ cvy_status cvy_comm_all_reduce_or(struct cvy_comm *comm, bool mine, bool *any)
     return status;
 }
 
+/* Ranks that are only counted, a dry run's, have no names and are all like this one. */
 cvy_status cvy_comm_all_gather(struct cvy_comm *comm, double mine, double *values)
 {
     for (int i = 0; i < comm->world; i++)
-        values[i] = 0;
+        values[i] = comm->names ? 0 : mine;
     values[comm->rank] = mine;
     return cvy_comm_all_reduce_sum(comm, values, comm->world);
 }

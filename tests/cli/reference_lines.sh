@@ -87,6 +87,10 @@ expect_text err 'chosen from the data by the automatic recipe .*--recipe referen
 expect 0 "$convoy" train --dry-run --recipe resnet50-90e --optimizer-batch-size 600 /nowhere
 expect_text err 'not a multiple of the 256 images of one pass: a step has 512'
 expect_text out '^a step has 512 images'
+# Ranks that are only counted are like this one.
+make_shapes data 8 2
+expect 0 "$convoy" train data --dry-run --processes 2
+expect_text out '^batch-size +8 +automatic$'
 # What is wrong is wrong in a dry run too.
 expect_sentence 2 'exclude each other' "$convoy" train --dry-run --steps 3 --epochs 3 --lr-schedule cosine /nowhere
 expect_sentence 66 'does not exist' "$convoy" train --dry-run --resume nothing

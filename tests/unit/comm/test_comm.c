@@ -216,6 +216,19 @@ static void small_things(void **state)
     expect_all(ranks, 5);
 }
 
+static void counted_ranks(void **state)
+{
+    double value = 8, values[3];
+    struct cvy_comm comm;
+
+    cvy_comm_single(&comm);
+    comm.world = 3; /* as a dry run does */
+    assert_int_equal(cvy_comm_all_reduce_min(&comm, &value), CVY_OK);
+    assert_true(value == 8);
+    assert_int_equal(cvy_comm_all_gather(&comm, 5, values), CVY_OK);
+    assert_true(values[0] == 5 && values[1] == 5 && values[2] == 5);
+}
+
 /* ---- failures ---- */
 
 static cvy_status last_fails(struct rank *rank, struct cvy_comm *comm)
@@ -517,4 +530,5 @@ static void assertions_of_ranks_are_seen(void **state)
 
 RUN_TESTS(NULL, NULL, TEST(assertions_of_ranks_are_seen), OVER_BOTH(sums), OVER_BOTH(packed_sums),
           OVER_BOTH(small_things), cmocka_unit_test_setup_teardown(sums_of_three, use_both, use_memory),
-          OVER_BOTH(one_aborts), OVER_BOTH(one_is_late), OVER_BOTH(a_mix_up), TEST(places), TEST(places_of_mpi))
+          OVER_BOTH(one_aborts), OVER_BOTH(one_is_late), OVER_BOTH(a_mix_up), TEST(counted_ranks), TEST(places),
+          TEST(places_of_mpi))
