@@ -48,7 +48,7 @@ enum { PARTS = sizeof parts / sizeof *parts };
 /* The name of the model's tensor, after what says that it is its momentum or its average. */
 static const char *model_name(const char *name)
 {
-    static const char *const prefixes[] = {CVY_MOMENTUM_PREFIX, CVY_EMA_PREFIX};
+    static const char *const prefixes[] = {CVY_MOMENTUM_PREFIX, CVY_SQUARE_PREFIX, CVY_EMA_PREFIX};
 
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (!strncmp(name, prefixes[i], strlen(prefixes[i])))

@@ -14,12 +14,12 @@ static void make_file(struct cvy_tensor_file *file, const char *name, struct cvy
     if (cvy_model_graph(cvy_architecture_find(name), &options, CVY_MODEL_INFER, false, graph) != CVY_OK)
         fail_msg("%s", cvy_error());
     *file = (struct cvy_tensor_file){0};
-    file->tensors = cvy_arena_alloc(&file->arena, (size_t)graph->param_count * 3 * sizeof *file->tensors);
+    file->tensors = cvy_arena_alloc(&file->arena, (size_t)graph->param_count * 4 * sizeof *file->tensors);
     assert_non_null(file->tensors);
-    for (int copy = 0; copy < 3; copy++)
+    for (int copy = 0; copy < 4; copy++)
         for (int32_t i = 0; i < graph->param_count; i++) {
             struct cvy_named_tensor *tensor = &file->tensors[file->tensor_count++];
-            const char *const prefixes[] = {"", CVY_MOMENTUM_PREFIX, CVY_EMA_PREFIX};
+            const char *const prefixes[] = {"", CVY_MOMENTUM_PREFIX, CVY_SQUARE_PREFIX, CVY_EMA_PREFIX};
             tensor->name = cvy_arena_printf(&file->arena, "%s%s", prefixes[copy], graph->params[i].name);
             tensor->shape = graph->params[i].shape;
             assert_non_null(tensor->name);
