@@ -333,6 +333,17 @@ static void append(struct cvy_tensor_list *all, const struct cvy_tensor_list *li
     all->count += list->count;
 }
 
+/* The average of a checkpoint of ours has no counters; that of PyTorch's programs has. */
+static void drop_counters(const struct cvy_graph *table, struct cvy_tensor_list *list)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < list->count; i++)
+        if (table->params[i].kind != CVY_PARAM_COUNTER)
+            list->tensors[kept++] = list->tensors[i];
+    list->count = kept;
+}
+
 cvy_status cvy_convert_everything(struct cvy_conversion *c, size_t more, struct cvy_tensor_list *all)
 {
     const size_t count = c->weights.count + c->average.count + c->momentum.count + c->squares.count + more;
@@ -340,14 +351,15 @@ cvy_status cvy_convert_everything(struct cvy_conversion *c, size_t more, struct 
     *all = (struct cvy_tensor_list){cvy_arena_alloc(&c->arena, count * sizeof *all->tensors), 0};
     if (!all->tensors)
         return cvy_fail_memory(count * sizeof *all->tensors, "a list of tensors");
+    drop_counters(&c->table, &c->average);
     CVY_TRY(cvy_convert_names(c, &c->weights, ""));
     CVY_TRY(cvy_convert_names(c, &c->average, CVY_EMA_PREFIX));
     CVY_TRY(cvy_convert_names(c, &c->momentum, CVY_MOMENTUM_PREFIX));
     CVY_TRY(cvy_convert_names(c, &c->squares, CVY_SQUARE_PREFIX));
     append(all, &c->weights);
-    append(all, &c->average);
     append(all, &c->momentum);
     append(all, &c->squares);
+    append(all, &c->average);
     return CVY_OK;
 }
 

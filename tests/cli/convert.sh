@@ -28,6 +28,16 @@ expect_same accuracy out
 expect 0 "$convoy" -q convert $checkpoint b.pth.tar --naming nvidia2019
 expect 0 "$convoy" -q convert b.pth.tar b.safetensors
 expect_same $checkpoint b.safetensors
+expect 0 tiny_train data --epochs 1 --workspace averaged --use-ema 0.9
+expect 0 tiny_train data --epochs 1 --workspace squared --optimizer rmsprop --lr 0.001
+for kept in averaged squared; do
+    for naming in torchvision nvidia; do
+        expect 0 "$convoy" -q convert $kept/checkpoint.safetensors b.pth.tar --naming $naming
+        expect 0 "$convoy" -q convert b.pth.tar b.safetensors
+        expect_same $kept/checkpoint.safetensors b.safetensors
+        rm b.pth.tar b.safetensors
+    done
+done
 expect 0 "$convoy" -q convert $checkpoint c.safetensors --weights-only
 checks=$((checks + 1))
 [ "$(stat -c %s c.safetensors)" -lt $((size + 65536)) ] || fail "--weights-only keeps more than the weights"
