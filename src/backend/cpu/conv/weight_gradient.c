@@ -159,6 +159,11 @@ static struct panel panel_at(const struct weight_gradient *s, int64_t index)
     return panel;
 }
 
+static int32_t row_blocks(const struct panel *panel)
+{
+    return (int32_t)divide_up(panel->rows, CPU_CHANNELS);
+}
+
 static size_t tap_floats(const struct panel *panel)
 {
     return (size_t)panel->rows * (size_t)panel->lane_blocks * CPU_CHANNELS;
@@ -312,42 +317,52 @@ static int64_t place(const struct weight_gradient *s, bool of_x, int64_t i)
     return of_x ? i / s->fold * window + i % s->fold : i * (s->x.channels / s->fold) * window;
 }
 
-/* Add up row `row` of a panel over the pieces, and put it into dw. */
-static void write_row(const struct weight_gradient *s, const struct panel *panel, int32_t row, const float *sums,
-                      size_t piece_floats, float *dw)
+/* Add up rows of a panel, 16 at most, over the pieces, and put them into dw. */
+static void write_rows(const struct weight_gradient *s, const struct panel *panel, int32_t row, int32_t rows,
+                       const float *sums, size_t piece_floats, float *dw)
 {
-    const struct extent rows = s->x_in_rows ? panel->x : panel->dy, lanes = s->x_in_rows ? panel->dy : panel->x;
-    const struct side *row_side = s->x_in_rows ? &s->x : &s->dy, *lane_side = s->x_in_rows ? &s->dy : &s->x;
-    const int64_t number = (int64_t)rows.first * CPU_CHANNELS + row;
-    if (number >= row_side->channels)
-        return;
-    float *const to = dw + place(s, s->x_in_rows, number);
+    const struct extent lanes = s->x_in_rows ? panel->dy : panel->x;
+    const struct side *lane_side = s->x_in_rows ? &s->dy : &s->x;
+    const int64_t number = (int64_t)(s->x_in_rows ? panel->x : panel->dy).first * CPU_CHANNELS + row;
+    const int64_t to = place(s, s->x_in_rows, number);
+
     for (int32_t b = 0; b < lanes.blocks; b++) {
-        const int64_t lane = (int64_t)(lanes.first + b) * CPU_CHANNELS;
-        const int64_t rest = lane_side->channels - lane, count = rest < CPU_CHANNELS ? rest : CPU_CHANNELS;
-        const int64_t first = place(s, !s->x_in_rows, lane), step = place(s, !s->x_in_rows, lane + 1) - first;
-        for (int32_t t = 0; t < taps(s); t++) {
-            const float *from = sums + (size_t)t * tap_floats(panel) +
-                                ((size_t)row * (size_t)panel->lane_blocks + (size_t)b) * CPU_CHANNELS;
-            float total[CPU_CHANNELS];
-            memcpy(total, from, sizeof(total));
-            for (int64_t piece = 1; piece < s->pieces; piece++)
-                for (int l = 0; l < CPU_CHANNELS; l++)
-                    total[l] += from[(size_t)piece * piece_floats + (size_t)l];
-            if (step == 1)
-                memcpy(to + first, total, (size_t)count * sizeof(float));
-            else
-                for (int64_t l = 0; l < count; l++)
-                    to[first + l * step + (int64_t)t * s->fold] = total[l];
-        }
+        const int64_t lane = (int64_t)(lanes.first + b) * CPU_CHANNELS, rest = lane_side->channels - lane;
+        const struct cpu_sum_block block = {.sums = sums + ((size_t)row * (size_t)panel->lane_blocks + (size_t)b) *
+                                                               CPU_CHANNELS,
+                                            .pitch = (size_t)panel->lane_blocks * CPU_CHANNELS,
+                                            .tap = tap_floats(panel),
+                                            .piece = piece_floats,
+                                            .rows = rows,
+                                            .lanes = (int32_t)(rest < CPU_CHANNELS ? rest : CPU_CHANNELS),
+                                            .taps = taps(s),
+                                            .pieces = (int32_t)s->pieces,
+                                            .to = dw + to + place(s, !s->x_in_rows, lane),
+                                            .row_step = (size_t)(place(s, s->x_in_rows, number + 1) - to),
+                                            .lane_step = (size_t)place(s, !s->x_in_rows, 1),
+                                            .tap_step = (size_t)s->fold};
+        s->loops->write(&block);
     }
+}
+
+/* The same for the 16 rows of a block that there are: all at once where they are as far apart as the first two. */
+static void write_block(const struct weight_gradient *s, const struct panel *panel, int32_t block, const float *sums,
+                        size_t piece_floats, float *dw)
+{
+    const struct side *side = s->x_in_rows ? &s->x : &s->dy;
+    const int32_t row = block * CPU_CHANNELS, first = (s->x_in_rows ? panel->x : panel->dy).first * CPU_CHANNELS;
+    const int64_t rest = side->channels - first - row;
+    const int32_t rows = (int32_t)(rest < CPU_CHANNELS ? rest : CPU_CHANNELS), step = s->fold == 1 ? rows : 1;
+
+    for (int32_t i = 0; i < rows; i += step)
+        write_rows(s, panel, row + i, step, sums, piece_floats, dw);
 }
 
 cvy_status cpu_weight_gradient_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                    void *const *out, void *scratch)
 {
     const struct weight_gradient *s = plan->state;
-    const int64_t panels = (int64_t)s->x.panels * s->dy.panels;
+    const int64_t panels = (int64_t)s->x.panels * s->dy.panels, blocks = (s->x_in_rows ? &s->x : &s->dy)->panel;
     const size_t piece_floats = (size_t)panels * s->panel_floats;
     float *const pieces = (float *)((char *)scratch + (size_t)device->threads * s->thread_bytes);
 
@@ -365,17 +380,18 @@ cvy_status cpu_weight_gradient_run(cvy_device *device, const struct cvy_kernel_p
         else
             work.sums = pieces + (size_t)piece * piece_floats + (size_t)index * s->panel_floats;
         sum_panel(s, &panel, piece, in[0], in[1], &work);
-        for (int32_t row = 0; s->pieces == 1 && row < panel.rows; row++)
-            write_row(s, &panel, row, work.sums, 0, out[0]);
+        for (int32_t b = 0; s->pieces == 1 && b < row_blocks(&panel); b++)
+            write_block(s, &panel, b, work.sums, 0, out[0]);
     }
     if (s->pieces == 1)
         return CVY_OK;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
-    for (int64_t task = 0; task < panels * CPU_SUM_ROWS; task++) {
-        const int64_t index = task / CPU_SUM_ROWS;
+    for (int64_t task = 0; task < panels * blocks; task++) {
+        const int64_t index = task / blocks;
         const struct panel panel = panel_at(s, index);
-        for (int32_t row = (int32_t)(task % CPU_SUM_ROWS); row < panel.rows; row += CPU_SUM_ROWS)
-            write_row(s, &panel, row, pieces + (size_t)index * s->panel_floats, piece_floats, out[0]);
+        if (task % blocks < row_blocks(&panel))
+            write_block(s, &panel, (int32_t)(task % blocks), pieces + (size_t)index * s->panel_floats, piece_floats,
+                        out[0]);
     }
     return CVY_OK;
 }

@@ -56,6 +56,16 @@ struct cpu_products {
     struct cpu_ahead *ahead;
 };
 
+/* Finished sums of up to 16 rows and 16 lanes, with all their taps, to be added up over the pieces in their order and
+ * put into the gradient. */
+struct cpu_sum_block {
+    const float *sums;        /* of the first row, tap and piece: 16 lanes */
+    size_t pitch, tap, piece; /* floats from the sums of one row, tap, piece to the next */
+    int32_t rows, lanes, taps, pieces;
+    float *to;
+    size_t row_step, lane_step, tap_step; /* the same in the gradient */
+};
+
 struct cpu_weight_gradient_loops {
     const char *isa;
     int32_t group;                  /* pixels in a unit: 2 or 1 */
@@ -67,6 +77,7 @@ struct cpu_weight_gradient_loops {
     /* `count` units as pack() makes them -> their channels one after the other as above. NULL without rows_in_slots. */
     void (*transpose)(void *to, size_t pitch, const void *units, int32_t count);
     void (*multiply)(const struct cpu_products *products);
+    void (*write)(const struct cpu_sum_block *block);
 };
 
 extern const struct cpu_weight_gradient_loops cpu_weight_gradient_base, cpu_weight_gradient_avx2,
