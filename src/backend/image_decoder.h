@@ -40,6 +40,12 @@ struct cvy_image_decoder_options {
 };
 
 struct cvy_image_decoder;
+/* Lanes whose memory is asked for before they are there. */
+struct cvy_image_lanes {
+    const struct cvy_image_decoding *decoding; /* NULL: the host decodes */
+    struct cvy_image_decoder_options options;
+    int64_t pixels; /* of an image */
+};
 /* Implemented by a backend. */
 struct cvy_image_decoding {
     const char *name; /* "nvJPEG" */
@@ -60,6 +66,13 @@ struct cvy_image_decoding {
     /* Queued; `host` is of allocate_host(). */
     cvy_status (*upload)(struct cvy_image_decoder *decoder, int32_t lane, void *to, const void *host, size_t bytes);
     cvy_status (*wait)(struct cvy_image_decoder *decoder, int32_t lane);
+    /* Bytes of the device that all lanes together come to take for batches of `count` such images, whole squares, but
+     * for what a library takes within. */
+    size_t (*lane_bytes)(const struct cvy_image_lanes *lanes, int64_t count);
 };
+static inline size_t cvy_image_lane_bytes(const struct cvy_image_lanes *lanes, int64_t count)
+{
+    return lanes->decoding ? lanes->decoding->lane_bytes(lanes, count) : 0;
+}
 
 #endif

@@ -86,7 +86,8 @@ static cvy_status estimate_run(const struct cvy_memory_case *run, bool timing, s
     if (!cvy_size_mul((size_t)run->batch, run->image_data, &images) ||
         !cvy_size_mul((size_t)evaluated, 2 * (size_t)run->model->num_classes * sizeof(float), &results) ||
         !cvy_size_add(images, results, &estimate->data) ||
-        !cvy_size_add(estimate->data, run->other_data, &estimate->data))
+        !cvy_size_add(estimate->data, run->other_data, &estimate->data) ||
+        !cvy_size_add(estimate->data, cvy_image_lane_bytes(&run->lanes, run->batch), &estimate->data))
         return cvy_fail(CVY_NO_MEMORY, "a batch of %lld images is too large", (long long)run->batch);
     /* Last, so that the code generated for the kernels is part of it; later plans use it again. */
     if (run->device->backend->host_memory)

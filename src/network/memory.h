@@ -16,6 +16,7 @@ struct cvy_memory_case {
     const struct cvy_model_options *model;
     enum cvy_dtype dtype;
     const float *int8_state; /* inference in integers: of the state parameters (cvy_network_graph); NULL: in floats */
+    struct cvy_image_lanes lanes; /* that decode the batches' images on the device */
     bool training;
     int extras;               /* CVY_EXTRA_...: arenas of the training beyond weights, gradients and momentum */
     bool average;             /* a moving average of weights and running statistics */

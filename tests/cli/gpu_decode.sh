@@ -57,8 +57,12 @@ expect_sentence 2 '--decode gpu is for --data DIR' "$convoy" bench train --arch 
 expect 0 "$convoy" bench train --arch resnet18 --device cuda --image-size 32 --batch-size 2 --iterations 1 --warmup 1 --data data --decode gpu --precision fp32
 sanitized && finish
 for decode in exact gpu; do
-    expect 0 train --epochs 2 --workspace $decode --decode $decode
+    expect 0 "$convoy" train data --arch resnet18 --image-size 32 --batch-size 10 --lr 0.02 --workers 2 --device cuda --precision fp32 \
+        --epochs 2 --workspace $decode --decode $decode
+    data[${#decode}]=$(sed -n 's/^memory .*, data \([0-9.]*\).*/\1/p' err)
 done
+# Two lanes of two loaders with two pieces of 16 MiB each, at the least.
+awk "BEGIN { exit !(${data[3]} - ${data[5]} == 128) }" || fail "the lanes' memory is not in the estimate: ${data[*]}"
 expect_same exact/metrics.csv gpu/metrics.csv
 expect_text gpu/options.json '"decode": "gpu"'
 expect 0 train --epochs 2 --workspace halves --decode gpu --run-epochs 1

@@ -74,12 +74,6 @@ cvy_status gpu_describe(int index, char **json)
     return *json ? CVY_OK : cvy_fail_memory(64, "the GPU's properties");
 }
 
-cvy_status gpu_free_memory(size_t *bytes)
-{
-    *bytes = (size_t)4 << 30;
-    return CVY_OK;
-}
-
 cvy_status gpu_identity(int index, uint64_t *identity)
 {
     *identity = (uint64_t)index + 1;
@@ -130,6 +124,16 @@ static void release(void *memory)
         break;
     }
     free(memory);
+}
+
+cvy_status gpu_free_memory(size_t *bytes)
+{
+    EMULATED_ALONE();
+
+    *bytes = (size_t)4 << 30;
+    for (const struct block *block = blocks; block; block = block->next)
+        *bytes -= block->pinned ? 0 : block->bytes < *bytes ? block->bytes : *bytes;
+    return CVY_OK;
 }
 
 static const struct block *block_of(const void *memory, size_t bytes)

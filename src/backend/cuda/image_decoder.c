@@ -2,6 +2,7 @@
  * stream, a state of nvJPEG's and memory of its own. */
 #include "backend/image_decoder.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "backend/cuda/gpu.h"
@@ -156,13 +157,19 @@ static bool decoder_takes(struct cvy_image_decoder *decoder, int32_t thread, con
 
 /* ---- decoding ---- */
 
+/* A room for so many grows in steps, and a little ahead. */
+static size_t room_bytes(size_t bytes)
+{
+    return (bytes + bytes / 4 + STEP - 1) / STEP * STEP;
+}
+
 static cvy_status reserve(struct lane *lane, struct room *room, size_t bytes, bool pinned)
 {
     if (bytes <= room->bytes)
         return CVY_OK;
     (pinned ? gpu_release_pinned : gpu_release)(room->memory);
     *room = (struct room){0};
-    bytes = (bytes + bytes / 4 + STEP - 1) / STEP * STEP;
+    bytes = room_bytes(bytes);
     CVY_TRY(pinned ? gpu_allocate_pinned(bytes, &room->memory) : gpu_allocate(lane->stream, bytes, &room->memory));
     room->bytes = bytes;
     return CVY_OK;
@@ -356,6 +363,25 @@ static cvy_status decoder_wait(struct cvy_image_decoder *decoder, int32_t lane)
     return gpu_stream_wait(decoder->lanes[lane].stream);
 }
 
+static size_t decoder_lane_bytes(const struct cvy_image_lanes *lanes, int64_t count)
+{
+    const int32_t side = (int32_t)ceil(sqrt((double)lanes->pixels)), out = lanes->options.side;
+    const struct cvy_resize_axis axis = {.extent = side, .size = side, .out = out, .count = out};
+    const struct cvy_device_image image = {
+        .width = side, .height = side, .across = axis, .down = axis, .antialiased = true};
+    struct extent need, one = {0};
+    size_t pixels, staged, part;
+
+    if (lanes->pixels <= 0 || count <= 0)
+        return 0;
+    (void)lay_out(&(struct lane){0}, &image, &one, &pixels, &staged);
+    part = PIXELS_MAX / one.pixels > 0 ? PIXELS_MAX / one.pixels : 1; /* decoded at once, as decoder_decode has it */
+    part = part > IMAGES_MAX ? IMAGES_MAX : part;
+    part = part > (uint64_t)count ? (size_t)count : part;
+    need = begin((int32_t)part);
+    return (size_t)lanes->options.lanes * (room_bytes(part * one.pixels) + room_bytes(need.work + part * one.work));
+}
+
 const struct cvy_image_decoding gpu_image_decoding = {
     .name = "nvJPEG",
     .open = decoder_open,
@@ -365,4 +391,5 @@ const struct cvy_image_decoding gpu_image_decoding = {
     .decode = decoder_decode,
     .upload = decoder_upload,
     .wait = decoder_wait,
+    .lane_bytes = decoder_lane_bytes,
 };

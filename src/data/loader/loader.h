@@ -78,5 +78,7 @@ void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats 
  * images of `pixels` pixels). */
 size_t cvy_loader_image_bytes(const struct cvy_loader_options *options);
 size_t cvy_loader_other_bytes(const struct cvy_loader_options *options, int64_t pixels);
+/* And that of the device's lanes, where it decodes such images: cvy_image_lane_bytes. */
+struct cvy_image_lanes cvy_loader_lanes(const struct cvy_loader_options *options, int64_t pixels);
 
 #endif

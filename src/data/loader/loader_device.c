@@ -194,6 +194,26 @@ static void *run_lane(void *argument)
 
 /* ---- opening and closing ---- */
 
+static int32_t lanes_of(const struct cvy_loader_options *options)
+{
+    return options->lanes > 0 ? options->lanes : LANES;
+}
+
+static struct cvy_image_decoder_options decoder_options(const struct cvy_loader_options *options)
+{
+    return (struct cvy_image_decoder_options){
+        .side = options->transform.size, .lanes = lanes_of(options), .threads = options->workers};
+}
+
+struct cvy_image_lanes cvy_loader_lanes(const struct cvy_loader_options *options, int64_t pixels)
+{
+    const bool decodes = options->device_decodes && options->device;
+
+    return (struct cvy_image_lanes){.decoding = decodes ? options->device->backend->decoding : NULL,
+                                    .options = decoder_options(options),
+                                    .pixels = pixels};
+}
+
 cvy_status cvy_loader_open_device(struct cvy_loader *loader)
 {
     const struct cvy_loader_options *options = &loader->options;
@@ -209,16 +229,13 @@ cvy_status cvy_loader_open_device(struct cvy_loader *loader)
         return cvy_fail(CVY_UNAVAILABLE, "device %s decodes no images",
                         options->device ? options->device->backend->name : "cpu");
     loader->decoding = options->device->backend->decoding;
-    loader->lane_count = options->lanes > 0 ? options->lanes : LANES;
+    loader->lane_count = lanes_of(options);
     loader->device_places = options->batch_size - (int32_t)(options->host_share * options->batch_size + 0.5);
     loader->lanes = cvy_calloc((size_t)loader->lane_count, sizeof *loader->lanes);
     if (!loader->lanes)
         return cvy_fail_memory((size_t)loader->lane_count * sizeof *loader->lanes, "the image loader");
-    return loader->decoding->open(options->device,
-                                  &(struct cvy_image_decoder_options){.side = options->transform.size,
-                                                                      .lanes = loader->lane_count,
-                                                                      .threads = options->workers},
-                                  &loader->device);
+    const struct cvy_image_decoder_options how = decoder_options(options);
+    return loader->decoding->open(options->device, &how, &loader->device);
 }
 
 cvy_status cvy_loader_start_lanes(struct cvy_loader *loader)

@@ -16,14 +16,39 @@ static size_t image_bytes(const struct cvy_run *run, const struct cvy_loader_opt
                                              : cvy_loader_image_bytes(loader);
 }
 
+/* What the data take. */
+static void describe_data(struct cvy_run *run, const struct cvy_train_options *options,
+                          const struct cvy_model_options *model, struct cvy_memory_case *made)
+{
+    const struct cvy_loader_options loader = cvy_run_loader_options(run, options);
+    const struct cvy_loader_options val_loader = cvy_run_val_loader_options(run, options);
+    const struct cvy_loader_options *only = options->evaluate ? &val_loader : &loader;
+    const int64_t pixels = run->config->largest_pixels, evaluated = cvy_run_evaluation_batch(options);
+    const bool made_up = cvy_run_is_synthetic(run->config);
+
+    made->image_data = image_bytes(run, only);
+    if (!made_up) {
+        made->other_data = cvy_loader_other_bytes(&loader, pixels);
+        made->lanes = cvy_loader_lanes(only, pixels);
+    }
+    if (!options->training_only && !options->evaluate) { /* the validation has batches, decoders and lanes of its own */
+        const struct cvy_image_lanes lanes = cvy_loader_lanes(&val_loader, pixels);
+
+        made->other_data *= 2;
+        made->other_data += (size_t)evaluated * image_bytes(run, &val_loader);
+        made->other_data += made_up ? 0 : cvy_image_lane_bytes(&lanes, evaluated);
+    }
+    if (cvy_run_is_detection(options) && !options->training_only)
+        made->other_data += cvy_detection_loss_bytes(model, evaluated);
+    if (!run->state.device->backend->available) /* where the device has no memory of its own */
+        made->other_data += run->data.cache_bytes;
+}
+
 /* The case of a run with these options: their network, precision and image size are known. `model` is what the case
  * points to. */
 static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *options,
                            struct cvy_model_options *model, struct cvy_memory_case *made)
 {
-    const struct cvy_loader_options loader = cvy_run_loader_options(run, options);
-    const struct cvy_loader_options val_loader = cvy_run_val_loader_options(run, options);
-
     /* What of it takes memory. */
     const struct cvy_optimizer_options optimizer = {
         .kind = strcmp(options->optimizer, "rmsprop") == 0 ? CVY_UPDATE_RMSPROP : CVY_UPDATE_SGD,
@@ -42,27 +67,16 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
         .batch = options->batch_size,
         .images = options->prof > 0 ? 0 : cvy_run_short_epoch(run, options),
         .evaluation_batch = options->training_only ? 0 : cvy_run_evaluation_batch(options),
-        .image_data = image_bytes(run, &loader),
         .share = run->state.device->backend->available ? 0 : run->config->memory_share,
     };
     if (options->evaluate) { /* that is all there is */
         made->training = made->snapshot = made->statistics = false;
         made->batch = cvy_run_evaluation_batch(options);
         made->evaluation_batch = 0;
-        made->image_data = image_bytes(run, &val_loader);
     }
     CVY_TRY(cvy_model_from_options(options, model));
     CVY_TRY(cvy_precision_choose(options->precision, run->state.device, &made->dtype));
-    if (!cvy_run_is_synthetic(run->config))
-        made->other_data = cvy_loader_other_bytes(&loader, run->config->largest_pixels);
-    if (!options->training_only && !options->evaluate) { /* the validation has batches and decoders of its own */
-        made->other_data *= 2;
-        made->other_data += (size_t)cvy_run_evaluation_batch(options) * image_bytes(run, &val_loader);
-    }
-    if (cvy_run_is_detection(options) && !options->training_only)
-        made->other_data += cvy_detection_loss_bytes(model, cvy_run_evaluation_batch(options));
-    if (!run->state.device->backend->available) /* where the device has no memory of its own */
-        made->other_data += run->data.cache_bytes;
+    describe_data(run, options, model, made);
     return CVY_OK;
 }
 

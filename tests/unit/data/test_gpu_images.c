@@ -113,6 +113,59 @@ static void crops_are_the_hosts(void **state)
     decoding->close(decoder);
 }
 
+static size_t free_memory(void)
+{
+    size_t bytes = 0;
+
+    assert_int_equal(device->backend->available(device, &bytes), CVY_OK);
+    return bytes;
+}
+
+/* What two lanes take for whole squares; of larger ones no more at a time than a lane decodes at once. */
+static void memory_of_lanes_is_estimated(void **state)
+{
+    enum { COUNT = 20, SOURCE = 300 };
+    const struct cvy_image_decoding *decoding = device->backend->decoding;
+    const struct cvy_resize_axis axis = {.extent = SOURCE, .size = SOURCE, .out = SIDE, .count = SIDE};
+    struct cvy_image_lanes lanes = {
+        .decoding = decoding, .options = {.side = SIDE, .lanes = 2, .threads = 1}, .pixels = SOURCE * SOURCE};
+    struct cvy_device_image images[COUNT];
+    struct cvy_image_decoder *decoder;
+    struct cvy_rng rng = cvy_rng_new(9, CVY_RNG_BENCH, 0, 0);
+    uint8_t *noise = support_noise(&rng, SOURCE, SOURCE, 3);
+    void *memory;
+    size_t before;
+
+    if (!emulated)
+        skip(); /* a GPU hands out memory in pieces, and nvJPEG takes some of it */
+    assert_int_equal(decoding->open(device, &lanes.options, &decoder), CVY_OK);
+    assert_int_equal(device->backend->allocate(device, (size_t)COUNT * IMAGE_BYTES, &memory), CVY_OK);
+    for (int i = 0; i < COUNT; i++)
+        images[i] = (struct cvy_device_image){.pixels = noise,
+                                              .stride = SOURCE * 3,
+                                              .width = SOURCE,
+                                              .height = SOURCE,
+                                              .across = axis,
+                                              .down = axis,
+                                              .antialiased = true,
+                                              .to = (uint8_t *)memory + (size_t)i * IMAGE_BYTES};
+    before = free_memory();
+    for (int32_t lane = 0; lane < 2; lane++) {
+        assert_int_equal(decoding->decode(decoder, lane, images, COUNT), CVY_OK);
+        assert_int_equal(decoding->wait(decoder, lane), CVY_OK);
+    }
+    assert_int_equal(before - free_memory(), cvy_image_lane_bytes(&lanes, COUNT));
+    device->backend->release(device, memory);
+    decoding->close(decoder);
+    free(noise);
+    assert_int_equal(cvy_image_lane_bytes(&lanes, 0), 0);
+    lanes.pixels = 24 << 20; /* 72 MiB each: ten of them at a time */
+    assert_int_equal(cvy_image_lane_bytes(&lanes, 256), cvy_image_lane_bytes(&lanes, 10));
+    assert_true(cvy_image_lane_bytes(&lanes, 5) < cvy_image_lane_bytes(&lanes, 10));
+    lanes.decoding = NULL;
+    assert_int_equal(cvy_image_lane_bytes(&lanes, 256), 0);
+}
+
 static void decoded_pixels_are_libjpegs(void **state)
 {
     support_check_decoded(device, emulated);
@@ -421,8 +474,9 @@ static bool skips(const char *name)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TEST(crops_are_the_hosts), TEST(decoded_pixels_are_libjpegs), TEST(batches_are_the_hosts),
-        TEST(epochs_are_given_up), TEST(pinned_batches_are_the_same), TEST(hosts_transforms_are_refused),
+        TEST(crops_are_the_hosts),          TEST(memory_of_lanes_is_estimated), TEST(decoded_pixels_are_libjpegs),
+        TEST(batches_are_the_hosts),        TEST(epochs_are_given_up),          TEST(pinned_batches_are_the_same),
+        TEST(hosts_transforms_are_refused),
     };
     int failed;
 
