@@ -144,7 +144,14 @@ static cvy_status read_label(struct shard *shard, int file, size_t index)
     cvy_example_open_file(&example, shard->file->path, place->offset, file, place->offset + CVY_TFRECORD_HEADER,
                           (size_t)size);
     CVY_TRY(cvy_image_record_read(&example, false, &record));
-    if (record.label < 1 || record.label > CVY_MAX_CLASSES)
+    if (record.label == -1)
+        return cvy_fail(CVY_BAD_DATA, "the record at byte %llu of %s has no label (no key \"image/class/label\")",
+                        (unsigned long long)place->offset, cvy_quote(shard->file->path));
+    if (record.label > CVY_MAX_CLASSES)
+        return cvy_fail(CVY_BAD_DATA, "the record at byte %llu of %s has the label %lld: there are at most %d classes",
+                        (unsigned long long)place->offset, cvy_quote(shard->file->path), (long long)record.label,
+                        CVY_MAX_CLASSES);
+    if (record.label < 1)
         return cvy_fail(CVY_BAD_DATA, "the record at byte %llu of %s has the label %lld: labels count from 1",
                         (unsigned long long)place->offset, cvy_quote(shard->file->path), (long long)record.label);
     shard->labels[index] = (int32_t)record.label - 1;

@@ -40,7 +40,12 @@ void cvy_tfrecord_append(struct cvy_text *out, const void *payload, size_t size)
 cvy_status cvy_tfrecord_check_header(const char *what, uint64_t offset, const uint8_t header[CVY_TFRECORD_HEADER],
                                      uint64_t *size)
 {
-    if (get32(header + 8) != cvy_crc32c_mask(cvy_crc32c(0, header, 8)))
+    const bool right = get32(header + 8) == cvy_crc32c_mask(cvy_crc32c(0, header, 8));
+
+    if (!right && offset == 0 && header[0] == 0x1F && header[1] == 0x8B)
+        return cvy_fail(CVY_BAD_DATA, "%s is compressed by gzip: gunzip makes the records that are read",
+                        cvy_quote(what));
+    if (!right)
         return cvy_fail(CVY_BAD_DATA, "%s holds no record at byte %llu: the checksum of its length is wrong",
                         cvy_quote(what), (unsigned long long)offset);
     *size = (uint64_t)get32(header + 4) << 32 | get32(header);

@@ -331,6 +331,10 @@ static void labels_and_names(void **state)
     assert_refused(CVY_BAD_DATA, "class 3 of ");
     write_one("records/validation-0", 0, "dog");
     assert_refused(CVY_BAD_DATA, "labels count from 1");
+    write_one("records/validation-0", -1, "dog");
+    assert_refused(CVY_BAD_DATA, "has no label");
+    write_one("records/validation-0", 1000001, "dog");
+    assert_refused(CVY_BAD_DATA, "has the label 1000001: there are at most 1000000 classes");
     write_one("records/validation-0", 4, "dog");
     support_write(support_folder, "records/" CVY_TFRECORD_CLASSES, "a\nb\n", 4);
     assert_refused(CVY_BAD_DATA, "names 2 classes");

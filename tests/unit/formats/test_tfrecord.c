@@ -78,6 +78,19 @@ static void damage_is_found(void **state)
     cvy_text_release(&out);
 }
 
+/* TFRecordOptions("GZIP") of TensorFlow. */
+static void compressed(void **state)
+{
+    const uint8_t bytes[CVY_TFRECORD_HEADER] = {0x1F, 0x8B, 8};
+    const uint8_t *payload;
+    size_t size;
+
+    assert_fails(cvy_tfrecord_parse("f", 0, bytes, sizeof bytes, &payload, &size, NULL), CVY_BAD_DATA,
+                 "\"f\" is compressed by gzip");
+    assert_fails(cvy_tfrecord_parse("f", 9, bytes, sizeof bytes, &payload, &size, NULL), CVY_BAD_DATA,
+                 "the checksum of its length is wrong");
+}
+
 /* A length with a right checksum that no record has. */
 static void absurd_length(void **state)
 {
@@ -93,4 +106,4 @@ static void absurd_length(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(known_sums), TEST(both_ways_agree), TEST(one_record), TEST(damage_is_found),
-          TEST(absurd_length))
+          TEST(compressed), TEST(absurd_length))
