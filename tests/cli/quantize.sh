@@ -80,6 +80,10 @@ expect_text out 'quantized +channels'
 # As TensorFlow's program does it: folded, stopped and resumed, evaluated, carried through formats that cannot say it.
 refuse 2 'options --per-channel and --quantize-rule tensorflow exclude each other' tune --per-channel \
     --quantize-rule tensorflow
+refuse 2 'options --sync-bn and --quantize-rule tensorflow exclude each other' "$convoy" -q train data --quantize \
+    --quantize-rule tensorflow --sync-bn --processes 2 --dry-run
+refuse 2 'options --sync-bn and --quantize-rule tensorflow exclude each other' "$convoy" -q train data --quantize \
+    --quantize-rule tensorflow --sync-bn --processes 2
 refuse 2 'option --freeze-bn-delay needs --quantize-rule tensorflow' tune --freeze-bn-delay 3
 folded() {
     tune --quantize-rule tensorflow --symmetric --freeze-bn-delay 7 --quant-delay 2 "$@"

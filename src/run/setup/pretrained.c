@@ -187,39 +187,10 @@ static cvy_status check_freeze(const struct cvy_run *run)
     return CVY_OK;
 }
 
-static cvy_status check_quantization(const struct cvy_run *run)
-{
-    const struct cvy_train_options *o = &run->config->options;
-    const bool folds = o->quantize && strcmp(o->quantize_rule, "tensorflow") == 0;
-
-    if (!o->quantize && (o->symmetric || o->per_channel || o->use_qdq || o->quant_delay > 0 || o->freeze_bn_delay > 0))
-        return cvy_fail(CVY_USAGE, "option --%s says how to quantise: it needs --quantize",
-                        o->symmetric     ? "symmetric"
-                        : o->per_channel ? "per-channel"
-                        : o->use_qdq     ? "use-qdq"
-                        : o->quant_delay ? "quant-delay"
-                                         : "freeze-bn-delay");
-    if (o->quantize && run->ranks.comm.world > 1 && strcmp(o->running_statistics, "own") == 0)
-        return cvy_fail(CVY_USAGE,
-                        "options --quantize and --running-statistics own exclude each other: ranges are rank "
-                        "0's");
-    if (o->use_qdq && !o->symmetric && !o->per_channel)
-        return cvy_fail(CVY_USAGE, "option --use-qdq means scales without zero points: it needs --symmetric");
-    if (folds && o->per_channel)
-        return cvy_fail(CVY_USAGE, "options --per-channel and --quantize-rule tensorflow exclude each other: that "
-                                   "program has one scale for all weights of a layer");
-    if (folds && o->sync_bn && run->ranks.comm.world > 1)
-        return cvy_fail(CVY_USAGE, "options --sync-bn and --quantize-rule tensorflow exclude each other");
-    if (o->freeze_bn_delay > 0 && !folds)
-        return cvy_fail(CVY_USAGE, "option --freeze-bn-delay needs --quantize-rule tensorflow");
-    return CVY_OK;
-}
-
 cvy_status cvy_pretrained_check(const struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->config->options;
 
-    CVY_TRY(check_quantization(run));
     if (o->reset_head && !run->pretrained.used && !run->resume.found)
         return cvy_fail(CVY_USAGE, "option --reset-head needs --pretrained-weights");
     if (o->freeze[0])
