@@ -6,7 +6,7 @@ import ctypes
 from ctypes import byref, c_float, c_int, c_void_p, POINTER, sizeof
 from typing import Any, Iterable, List, NamedTuple, Optional
 
-from ._images import PathLike, as_images, prepare, prepare_tensor
+from ._images import PathLike, as_images, image_list, paths_of, prepare, prepare_tensor
 from ._library import ANSWER_HANDLER, ConvoyError, Outputs, Status, UsageError, checked, error, library as _c
 from ._network import Network, path_list
 
@@ -79,7 +79,7 @@ class Classifier(Network):
 
     def classify_many(self, images: Iterable[Any], top: int = 5, *, order: str = "rgb") -> List[List[Prediction]]:
         """classify() for images of any sizes, decoded in threads and computed in batches."""
-        images = list(images)
+        images = image_list(images)
         classes = self.num_classes
         values = self._compute(images, order, "probabilities", classes)
         rows = [(c_float * classes).from_buffer(values, 4 * classes * i) for i in range(len(images))]
@@ -87,19 +87,19 @@ class Classifier(Network):
 
     def probabilities(self, images: Iterable[Any], *, order: str = "rgb") -> Any:
         """Those of all classes, float32, (N, classes)."""
-        images = list(images)
+        images = image_list(images)
         return _matrix(self._compute(images, order, "probabilities", self.num_classes), len(images), self.num_classes)
 
     def logits(self, images: Iterable[Any], *, order: str = "rgb") -> Any:
         """What the last layer says, float32, (N, classes)."""
-        images = list(images)
+        images = image_list(images)
         return _matrix(self._compute(images, order, "logits", self.num_classes), len(images), self.num_classes)
 
     def embed(self, images: Iterable[Any], *, order: str = "rgb") -> Any:
         """The features that the last layer reads, by which images can be compared: float32, (N, num_features)."""
         if self.num_features == 0:
             raise UsageError("the classifier was opened with features=False")
-        images = list(images)
+        images = image_list(images)
         return _matrix(self._compute(images, order, "features", self.num_features), len(images), self.num_features)
 
     def logits_of_tensor(self, tensor: Any) -> Any:
@@ -116,7 +116,7 @@ class Classifier(Network):
     def classify_files(self, paths: Iterable[PathLike], top: int = 5) -> List[Answer]:
         """Files and folders (read recursively, sorted). A bad file has `error` and does not stop the rest; that there is no
         file at all is raised."""
-        given = list(paths)
+        given = paths_of(paths)
         classes = self.num_classes
 
         def answer_of(answer: Any) -> Answer:

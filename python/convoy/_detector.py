@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import byref, c_int, cast, c_char_p, sizeof
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
 
-from ._images import PathLike, prepare
+from ._images import PathLike, paths_of, prepare
 from ._library import DETECT_HANDLER, ConvoyError, DetectedObject, DetectOptions, Status, checked, error, library as _c
 from ._network import Network, encoded, path_list
 
@@ -80,7 +80,7 @@ class Detector(Network):
     ) -> List[DetectionAnswer]:
         """Files and folders (read recursively, sorted). A bad file has `error` and does not stop the rest. `draw`: a folder for
         copies with the objects drawn on them."""
-        given = list(paths)
+        given = paths_of(paths)
         options = DetectOptions(size=sizeof(DetectOptions), threshold=threshold, draw=encoded(draw))
 
         def answer_of(answer: Any) -> DetectionAnswer:

@@ -9,7 +9,7 @@ import ctypes
 import os
 from ctypes import POINTER, Structure, byref, c_int, c_int32, c_int64, c_ssize_t, c_uint8, c_uint16, c_uint64
 from ctypes import c_char_p, c_void_p, py_object, pythonapi
-from typing import Any, NamedTuple, Optional, Tuple, Union
+from typing import Any, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from ._library import Image, InputTensor, Pixels, UsageError
 
@@ -143,7 +143,7 @@ def _gathered(array: Array, source: Any) -> Array:
 def _pixels_of(array: Array, order: str, source: Any) -> "Prepared":
     """uint8, (height, width) or (height, width, 1, 3 or 4)."""
     if array.kind != "uint8":
-        raise UsageError(f"pixels are uint8, not {array.kind}; normalised floats go into classify_tensor")
+        raise UsageError(f"pixels are uint8, not {array.kind}; normalised floats go into logits_of_tensor")
     if len(array.shape) == 2:
         array = array._replace(shape=array.shape + (1,), strides=array.strides + (1,))
     if len(array.shape) != 3 or array.shape[2] not in (1, 3, 4):
@@ -177,12 +177,40 @@ class Prepared(NamedTuple):
 PathLike = Union[str, "os.PathLike[str]"]
 
 
+def _is_picture(source: Any) -> bool:
+    """Pillow's image."""
+    return hasattr(source, "tobytes") and hasattr(source, "mode") and hasattr(source, "convert")
+
+
+def _is_one_image(source: Any) -> bool:
+    if isinstance(source, (str, bytes, os.PathLike)) or _is_picture(source):
+        return True
+    array = None if isinstance(source, (list, tuple)) else as_array(source)
+    if array is None or array.kind != "uint8":
+        return False
+    return len(array.shape) < 3 or (len(array.shape) == 3 and array.shape[2] in (3, 4))
+
+
+def image_list(images: Iterable[Any]) -> List[Any]:
+    """Several images. One by itself is refused: its letters, bytes or rows would be taken for images."""
+    if _is_one_image(images):
+        raise UsageError("several images are a list of them, one as well: [image]")
+    return list(images)
+
+
+def paths_of(paths: Iterable[PathLike]) -> List[PathLike]:
+    """Several paths. One by itself is refused: its letters would be taken for paths."""
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise UsageError("several paths are a list of them, one as well: [path]")
+    return list(paths)
+
+
 def prepare(source: Any, order: str = "rgb") -> Prepared:
     """A path; bytes or other memory of one dimension: a file; Pillow's image; an array or tensor of pixels."""
     if isinstance(source, (str, os.PathLike)):
         with open(source, "rb") as file:
             source = file.read()
-    if hasattr(source, "tobytes") and hasattr(source, "mode") and hasattr(source, "convert"):
+    if _is_picture(source):
         image = source if source.mode in ("L", "RGB", "RGBA") else source.convert("RGB")
         data = image.tobytes()
         width, height = image.size
@@ -230,4 +258,4 @@ def as_images(prepared: "list[Prepared]") -> "ctypes.Array[Image]":
     return images
 
 
-__all__ = ["Prepared", "prepare", "prepare_tensor", "as_images", "PathLike"]
+__all__ = ["Prepared", "prepare", "prepare_tensor", "as_images", "image_list", "paths_of", "PathLike"]

@@ -111,6 +111,10 @@ def answered(weights):
     files = classifier.classify_files([os.path.join(data, "val"), weights])
     check(len(files) == len(pictures) + 1 and alike(files[0].predictions, first), "files and folders")
     check(isinstance(files[-1].error, convoy.BadDataError), f"a file that is no image: {files[-1]}")
+    for alone in (pictures[0], encoded, bytearray(encoded), memoryview(bytes(3600)).cast("B", (40, 30, 3))):
+        for several in (classifier.classify_many, classifier.probabilities, classifier.logits, classifier.embed):
+            raises(convoy.UsageError, "a list", several, alone)
+    raises(convoy.UsageError, "a list", classifier.classify_files, data)
     interrupted(weights)
     raises(convoy.NoInputError, "missing", convoy.Classifier, "missing.safetensors")
     raises(FileNotFoundError, "missing", classifier.classify, "missing.jpg")
@@ -145,7 +149,9 @@ def arrays(classifier):
     held = _images.prepare(cases["part of a larger one"])
     base = cases["part of a larger one"].__array_interface__["data"][0]
     check(held.pixels.data == base, "the pixels were copied")
-    raises(convoy.UsageError, "uint8", classifier.classify, pixels.astype(numpy.float32))
+    raises(convoy.UsageError, "logits_of_tensor", classifier.classify, pixels.astype(numpy.float32))
+    raises(convoy.UsageError, "a list", classifier.logits, pixels)
+    check(len(classifier.logits(pixels[None])) == 1 and len(classifier.logits(pixels[:2, :, :, None])) == 2, "images in one array")
     raises(convoy.UsageError, "(3, 40, 30)", classifier.classify, pixels.transpose(2, 0, 1))
     raises(convoy.UsageError, "cmyk", classifier.classify, pixels, order="cmyk")
     tensor = numpy.random.default_rng(0).standard_normal((2, 3, 32, 32), dtype=numpy.float32)
