@@ -299,7 +299,8 @@ bool cvy_pool_take_sum(struct cvy_graph *graph, int32_t pool_bwd);
  * `ops` holds at f32 (statistics, parameters of batch norms, weight gradients, the classifier and the loss). Inputs,
  * parameters, gradients and running statistics stay f32 after casts. */
 void cvy_rewrite_precision(struct cvy_graph *graph, const struct cvy_op_info *ops, enum cvy_dtype dtype);
-/* Removes nodes that no result needs, and renumbers values and nodes. Inputs and parameters stay. */
+/* Removes nodes that no result needs and outputs that nobody reads where an op can leave them out, and renumbers values
+ * and nodes. Inputs and parameters stay. */
 void cvy_rewrite_remove_dead(struct cvy_graph *graph);
 /* Nodes that depend on fixed parameters only, as a bitmap the caller frees with cvy_free (NULL: no memory): they run
  * once, not every batch. */

@@ -150,6 +150,12 @@ fail:
 
 /* ---- dead nodes ---- */
 
+/* Outputs that a node need not write: where the largest numbers of a pool stood, which only its gradient reads. */
+static bool can_be_absent(const struct cvy_node *node, int32_t output)
+{
+    return node->op == CVY_OP_MAX_POOL && output == 1;
+}
+
 static void mark_live(const struct cvy_graph *graph, bool *value_live, bool *node_live)
 {
     for (int32_t r = 0; r < graph->result_count; r++)
@@ -165,7 +171,7 @@ static void mark_live(const struct cvy_graph *graph, bool *value_live, bool *nod
                 value_live[node->in[i]] = true;
         }
         for (int32_t i = 0; i < node->outputs; i++) {
-            if (node->out[i] != CVY_NONE)
+            if (node->out[i] != CVY_NONE && !can_be_absent(node, i))
                 value_live[node->out[i]] = true;
         }
     }

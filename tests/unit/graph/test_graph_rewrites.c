@@ -183,6 +183,27 @@ static void dead_nodes_go_and_results_stay(void **state)
     cvy_graph_release(&g);
 }
 
+static void positions_of_a_pool_stay_where_they_are_read(void **state)
+{
+    const struct cvy_max_pool options = {.kernel = 3, .stride = 2, .pad = 1};
+
+    for (int read = 0; read < 2; read++) {
+        struct cvy_graph g;
+        cvy_val x = start_graph(&g, false, 4, 8, 8), y = cvy_max_pool(&g, x, &options);
+        const cvy_val positions = g.nodes[g.values[y].producer].out[1];
+
+        cvy_graph_result(&g, CVY_RESULT_NAMED, "y", -1, y);
+        if (read)
+            cvy_graph_result(&g, CVY_RESULT_NAMED, "positions", -1, positions);
+        cvy_rewrite_remove_dead(&g);
+        check_graph(&g);
+        assert_int_equal(g.node_count, 1);
+        assert_int_equal(g.value_count, read ? 3 : 2);
+        assert_int_equal(g.nodes[0].out[1] != CVY_NONE, read);
+        cvy_graph_release(&g);
+    }
+}
+
 static void constant_nodes_depend_on_parameters_only(void **state)
 {
     struct cvy_graph g;
@@ -207,4 +228,4 @@ static void constant_nodes_depend_on_parameters_only(void **state)
 RUN_TESTS(NULL, NULL, TEST(training_fuses_only_unbroken_chains), TEST(inference_folds_and_chains),
           TEST(inference_keeps_what_others_read), TEST(precision_keeps_the_arenas_in_f32),
           TEST(casts_of_results_follow_their_producer), TEST(dead_nodes_go_and_results_stay),
-          TEST(constant_nodes_depend_on_parameters_only))
+          TEST(positions_of_a_pool_stay_where_they_are_read), TEST(constant_nodes_depend_on_parameters_only))
