@@ -2,11 +2,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/cpu/conv/weight_gradient_plan.h"
 #include "base/system.h"
 
-#define CHUNK_UNITS  128                /* of a sum: operands of a tile fit into a first-level cache of 32 KiB */
+/* Units of a chunk's sum, so that two blocks of the lane operand and one of the row operand fit into a first-level
+ * cache of 32 or 48 KiB: the longer the sum, the less often its tile of sums is read and written. */
+#define CHUNK_UNITS  128
+#define LONG_UNITS   200
+#define LONG_CACHE   (48 << 10)
 #define PANEL_BLOCKS 16                 /* of 16 channels at most, on both sides of a panel */
 #define PANEL_FLOATS 81920              /* of the sums of a panel: they stay in a second-level cache of 1 MiB */
 #define MIN_PANEL    16                 /* blocks times blocks: narrower panels repeat too much packing */
@@ -16,6 +21,12 @@
 #define PIECES_BYTES ((size_t)4 << 20)  /* and with sums of this many bytes together */
 #define PACKED_BYTES ((size_t)16 << 20) /* of a task: what is wider is refused */
 #define MAX_EXTENT   (INT32_MAX / 4)    /* of images and windows, so that sums of them fit 32 bits */
+
+/* Tiles are best with the shorter ones as far as that was measured. */
+static int32_t chunk_units(const struct weight_gradient *s)
+{
+    return !s->loops->rows_in_slots && sysconf(_SC_LEVEL1_DCACHE_SIZE) >= LONG_CACHE ? LONG_UNITS : CHUNK_UNITS;
+}
 
 static struct side side_of(const struct cvy_tensor *tensor, int32_t fold)
 {
@@ -43,7 +54,7 @@ static void cut_rows(struct weight_gradient *s)
 {
     const int32_t group = s->group;
     s->pixels = (int64_t)s->height * s->width;
-    const int64_t rows = divide_up(s->pixels, CHUNK_UNITS * group);
+    const int64_t rows = divide_up(s->pixels, (int64_t)s->chunk_units * group);
     s->width = s->out_width = (int32_t)(divide_up(divide_up(s->pixels, rows), group) * group);
     s->height = s->out_height = (int32_t)divide_up(s->pixels, s->width);
 }
@@ -67,11 +78,11 @@ static void pair_images(struct weight_gradient *s, bool rows_matter)
 static void cut_chunks(struct weight_gradient *s)
 {
     s->row_units = (int32_t)divide_up(s->out_width, s->group);
-    const int64_t rows = s->row_units < CHUNK_UNITS ? CHUNK_UNITS / s->row_units : 1;
+    const int64_t rows = s->row_units < s->chunk_units ? s->chunk_units / s->row_units : 1;
     s->image_chunks = divide_up(s->out_height, rows);
     s->chunk_rows = (int32_t)divide_up(s->out_height, s->image_chunks);
     s->image_chunks = divide_up(s->out_height, s->chunk_rows);
-    const int64_t images = s->image_chunks == 1 ? CHUNK_UNITS / ((int64_t)s->row_units * s->chunk_rows) : 1;
+    const int64_t images = s->image_chunks == 1 ? s->chunk_units / ((int64_t)s->row_units * s->chunk_rows) : 1;
     s->chunk_images = (int32_t)(images < 1 ? 1 : images < s->batch ? images : s->batch);
     s->chunks = s->image_chunks * divide_up(s->batch, s->chunk_images);
     s->phases = 1;
@@ -206,6 +217,7 @@ cvy_status cpu_weight_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
     s.fold = s.x_in_rows ? s.kernel[1] : 1;
     s.x = side_of(x, s.fold);
     s.dy = side_of(dy, 1);
+    s.chunk_units = chunk_units(&s);
     pair_images(&s, !is_matrix_product(attr));
     if (is_matrix_product(attr))
         cut_rows(&s);

@@ -31,6 +31,7 @@ struct weight_gradient {
     int32_t group;                    /* pixels of an image in a unit */
     int32_t phases;                   /* remainders of rows of x by the stride that occur */
     int32_t row_units;                /* units of a row */
+    int32_t chunk_units;              /* of a chunk, at most, but for rows that are longer */
     int32_t chunk_rows, chunk_images; /* of dy */
     int32_t x_rows;                   /* of x in one phase of a chunk */
     int64_t image_chunks, chunks;     /* chunks of an image; all of them */
