@@ -11,6 +11,9 @@ static const struct {
     double factor, offset;
 } limits[] = {{1, 8, 8}, {3, 4, 3}, {5, 3, 2}, {10, 2, 1.5}};
 enum { LIMITS = sizeof limits / sizeof *limits, CALM_STEPS = 3 };
+/* With random weights a deep network's loss rises in its first steps at rates that it learns best with, and is back
+ * after this many of them. */
+enum { FIRST_STEPS = 32 };
 static const double CALM = 1.25; /* of guessing, plus a half: what calm steps do not exceed */
 
 static double mean_of_last(const struct cvy_train_state *state, int steps)
@@ -40,8 +43,10 @@ static bool none_is_finite(const struct cvy_train_state *state)
     return true;
 }
 
-void cvy_divergence_add(struct cvy_train_state *state, int64_t step, double loss, double guess, bool scaled)
+void cvy_divergence_add(struct cvy_train_state *state, int64_t step, double loss, double guess, bool scaled, bool fresh)
 {
+    const int count = fresh && step <= FIRST_STEPS ? 1 : LIMITS;
+
     if (state->diverged_step > 0)
         return;
     append(state, loss);
@@ -52,7 +57,7 @@ void cvy_divergence_add(struct cvy_train_state *state, int64_t step, double loss
         }
         return;
     }
-    for (int i = 0; i < LIMITS && guess > 0; i++) {
+    for (int i = 0; i < count && guess > 0; i++) {
         const double mean = state->recent_count >= limits[i].steps ? mean_of_last(state, limits[i].steps) : 0;
 
         if (isfinite(mean) && mean > limits[i].factor * guess + limits[i].offset) {

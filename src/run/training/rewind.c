@@ -16,10 +16,11 @@ void cvy_run_watch_loss(struct cvy_run *run, int64_t step, double loss)
 {
     struct cvy_train_state *state = &run->state.progress;
     const struct cvy_scaler_rule *rule = &run->state.trainer.optimizer.options.scaler;
+    const bool fresh = !run->config->options.pretrained_weights[0]; /* which a run that continues still has */
 
     if (run->state.snapshot.open && state->rewinds < run->config->options.rewinds)
         cvy_divergence_add(state, step, loss, run->state.diagnosis.guess_loss,
-                           run->state.trainer.scaling && rule->skips);
+                           run->state.trainer.scaling && rule->skips, fresh);
 }
 
 bool cvy_run_snapshot_is_due(const struct cvy_run *run)
