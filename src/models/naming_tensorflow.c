@@ -149,6 +149,8 @@ cvy_status cvy_tensorflow_naming_check(const char *arch)
     for (size_t i = 0; i < sizeof networks / sizeof *networks; i++)
         if (strcmp(arch, networks[i]) == 0)
             return CVY_OK;
+    if (strcmp(arch, "ssd320") == 0)
+        return cvy_fail(CVY_USAGE, "option --naming tensorflow has no names for ssd320: those are --naming slim");
     return cvy_fail(CVY_USAGE, "TensorFlow's program has no %s: its networks are %s, %s and %s", arch, networks[0],
                     networks[1], networks[2]);
 }

@@ -119,4 +119,5 @@ expect_sentence 2 "is for detectors, and resnet50 is a classifier" "$convoy" eva
 expect_sentence 2 "is slim or torchvision, not \"caffe\"" found bare.safetensors --backbone-strides caffe
 expect_sentence 2 "option --naming slim is for ssd320" "$convoy" convert same.safetensors no.safetensors --naming slim
 expect_sentence 2 "option --naming slim is not for .pth.tar" "$convoy" convert bare.safetensors no.pth.tar --naming slim
+expect_sentence 2 "has no names for ssd320: those are --naming slim" "$convoy" convert run/checkpoint.safetensors no.safetensors --naming tensorflow
 finish
