@@ -125,7 +125,7 @@ static cvy_status add_state(struct cvy_pytorch_reader *r, value *state, const ch
             return cvy_fail(CVY_BAD_DATA, "%s: a key of its state dict is not a name%s%s", cvy_quote(r->what),
                             key->kind == CVY_PICKLE_TEXT ? ": " : "",
                             key->kind == CVY_PICKLE_TEXT ? cvy_quote(key->text.bytes) : "");
-        if (prefix[0] && strcmp(cvy_pickle_text(key), "n_averaged") == 0) /* torchvision counts its average's steps */
+        if (strcmp(cvy_pickle_text(key), "n_averaged") == 0) /* PyTorch's AveragedModel counts its steps */
             continue;
         CVY_TRY(make_name(r, prefix, strip(cvy_pickle_text(key)), key->text.length, &name));
         if (!cvy_pytorch_is_tensor(state->list.items[i + 1]))

@@ -160,6 +160,21 @@ static void test_checkpoint(void **state)
     close_file(&file);
 }
 
+/* The state dict of torch.optim.swa_utils.AveragedModel, bare and as the only weights of a checkpoint. */
+static void test_average_alone(void **state)
+{
+    struct cvy_tensor_file file;
+
+    OPEN(&file, STATE(TEXT("\12", "n_averaged") VECTOR TEXT("\10", "module.w") VECTOR));
+    assert_int_equal(file.tensor_count, 1);
+    assert_string_equal(file.tensors[0].name, "w");
+    close_file(&file);
+    OPEN(&file, DICT(TEXT("\11", "model_ema") STATE(TEXT("\12", "n_averaged") VECTOR TEXT("\10", "module.w") VECTOR)));
+    assert_int_equal(file.tensor_count, 1);
+    assert_string_equal(file.tensors[0].name, "w");
+    close_file(&file);
+}
+
 /* An optimizer whose numbers do not fit the parameters is left out; the weights are read. */
 static void test_other_optimizer(void **state)
 {
@@ -485,7 +500,7 @@ static void test_failing_memory(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(test_bare_state), TEST(test_views), TEST(test_types), TEST(test_checkpoint),
-          TEST(test_other_optimizer), TEST(test_foreign_globals), TEST(test_broken_machines), TEST(test_no_state),
-          TEST(test_names), TEST(test_storages), TEST(test_drawn_objects), TEST(test_wild_stride),
+          TEST(test_average_alone), TEST(test_other_optimizer), TEST(test_foreign_globals), TEST(test_broken_machines),
+          TEST(test_no_state), TEST(test_names), TEST(test_storages), TEST(test_drawn_objects), TEST(test_wild_stride),
           IN_FOLDER(test_long_root), IN_FOLDER(test_kinds), IN_FOLDER(test_old_formats), IN_FOLDER(test_compressed),
           IN_FOLDER(test_members), IN_FOLDER(test_not_a_pickle), TEST(test_failing_memory))
