@@ -40,6 +40,7 @@ static struct cvy_memory_case memory_case(const struct cvy_predictor *predictor,
         .model = &network->model,
         .dtype = network->dtype,
         .int8_state = (predictor->owner ? predictor->owner : predictor)->quantizer_states,
+        .constant = true,
         .loaded = loaded,
         .batch = batch,
     };
@@ -104,6 +105,7 @@ static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy
     CVY_TRY(check_memory(predictor, architecture, &model, dtype));
     CVY_TRY(cvy_network_open(&predictor->network, predictor->device, architecture, &model, dtype, false));
     predictor->network.int8 = int8;
+    predictor->network.constant = true;
     return cvy_weights_load(&predictor->network, file, options->weights, &CVY_WEIGHTS_LOAD_DEFAULTS);
 }
 

@@ -156,6 +156,7 @@ static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mod
         .model = &facts->model,
         .dtype = facts->dtype,
         .int8_state = int8_states(facts, mode),
+        .constant = mode == CVY_MODEL_INFER,
         .training = mode == CVY_MODEL_TRAIN,
         .batch = batch,
         .image_data = cvy_loader_image_bytes(&loader),

@@ -43,6 +43,7 @@ cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_device *device,
     CVY_GOTO(cvy_network_initialize(&workload->network, 0));
     if (quantizer_states)
         CVY_GOTO(use_integers(&workload->network, quantizer_states));
+    workload->network.constant = !training;
     if (training)
         CVY_GOTO(cvy_trainer_open(&workload->trainer, &workload->network, &workload->comm, &sgd, batch));
     else

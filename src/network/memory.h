@@ -22,6 +22,7 @@ struct cvy_memory_case {
     bool average;             /* a moving average of weights and running statistics */
     bool statistics;          /* running statistics are computed anew before a validation */
     bool snapshot;            /* a copy of what changes, to go back to */
+    bool constant;            /* inference of a network whose parameters stay (cvy_network.constant) */
     bool loaded;              /* the parameters are in memory already */
     bool dry_run;             /* cvy_memory_check times no kernels */
     int64_t batch;            /* images in a step */

@@ -153,6 +153,7 @@ cvy_status cvy_network_open_beside(struct cvy_network *network, cvy_device *devi
     network->model = *model;
     network->dtype = owner->dtype;
     network->int8 = owner->int8;
+    network->constant = owner->constant;
     network->device = device;
     CVY_TRY(check_image_type(network));
     CVY_GOTO(cvy_model_graph(owner->architecture, model, CVY_MODEL_INFER, false, &network->table));
@@ -240,7 +241,7 @@ cvy_status cvy_network_split(const struct cvy_network *network, int64_t batch, s
     struct cvy_graph graph;
 
     *split = (struct cvy_split){batch, 1};
-    if (!network->int8)
+    if (!network->int8 && !network->constant)
         return CVY_OK;
     CVY_TRY(make_graph(network, CVY_MODEL_INFER, &graph));
     *split = cvy_split_batch(&graph, network->device, batch);

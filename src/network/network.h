@@ -14,7 +14,8 @@ struct cvy_network {
     cvy_device *device;       /* borrowed */
     struct cvy_store store;   /* weights, running statistics; in training gradients and momentum too */
     struct cvy_store average; /* their moving average (EMA); empty without cvy_network_extend */
-    bool int8; /* inference plans compute in integers: the quantizers' states stay as they are from then on */
+    bool int8;     /* inference plans compute in integers: the quantizers' states stay as they are from then on */
+    bool constant; /* its parameters stay as they are once a plan was made; owners of inference alone set it */
     struct cvy_workspace workspace; /* of the plans that fit into it; empty without cvy_network_reserve */
     int64_t *counters;              /* num_batches_tracked values, by cvy_param.offset */
     struct cvy_graph table;         /* kept for its parameter table */

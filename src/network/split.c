@@ -1,5 +1,9 @@
 #include "network/split.h"
 
+/* In 16-bit floats steps take longer than memory does, and weights are twice as long: a stream reads them for so many
+ * images at least, where the batch has as many. */
+enum { HALVES = 4 };
+
 /* Bytes of one image's value; weights and what is made of them have none. */
 static int64_t image_bytes(const struct cvy_graph *graph, cvy_val value)
 {
@@ -32,6 +36,14 @@ static int64_t widest_step(const struct cvy_graph *graph)
     return widest;
 }
 
+static bool has_halves(const struct cvy_graph *graph)
+{
+    for (cvy_val v = 0; v < graph->value_count; v++)
+        if (graph->values[v].dtype == CVY_BF16)
+            return true;
+    return false;
+}
+
 /* The most images that each of several streams computes at once; 0: too many would be idle in the end. */
 static int64_t images_of_stream(int64_t batch, int64_t streams, int64_t most)
 {
@@ -49,13 +61,19 @@ struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device
     /* The other half is for weights and for what the step before and the next one touch. */
     const int64_t room = (int64_t)(device->cache_bytes / 2) / widest_step(graph), threads = device->threads;
     const struct cvy_split whole = {batch, 1};
-    int64_t images, parts = 1;
+    const bool integers = cvy_graph_has_integers(graph);
+    int64_t images, parts = 1, most;
 
-    if (!cvy_graph_has_integers(graph) || room <= 0)
+    if (graph->training || (!integers && !has_halves(graph)) || room <= 0)
         return whole;
-    images = threads > 1 ? images_of_stream(batch, threads, room / threads) : 0;
+    most = room / threads;
+    if (!integers && most < HALVES)
+        most = HALVES;
+    images = threads > 1 ? images_of_stream(batch, threads, most) : 0;
     if (images > 0)
         return (struct cvy_split){images, (int)threads};
+    if (!integers)
+        return whole;
     while (batch % parts != 0 || batch / parts > room)
         parts++;
     return batch / parts >= threads ? (struct cvy_split){batch / parts, 1} : whole;

@@ -9,12 +9,15 @@ struct cvy_split {
     int64_t images; /* that are computed at once: a divisor of the batch */
     int streams;    /* which compute so many each, by one thread; 1: all threads of the device work together */
 };
-/* All of `batch` together, but for a graph in integers, whose steps take about as long as memory does, and whose
- * results depend on neither number (products that are left in floats may round otherwise). There the most images, but
- * at least one, with which what the widest step reads and writes, of all streams together, stays in half of the cache
- * that the cores share (cvy_device.cache_bytes; unknown, or too small for one image: all of the batch). Streams wait
- * for nobody after each step and find in their own caches what they have written: one for each thread, unless in the
- * last round more than one in 32 of all places for images would be empty. */
+/* For inference with parameters that stay. All of `batch` together, but for a graph in integers or 16-bit floats.
+ *
+ * In integers, whose steps take about as long as memory does, and whose results depend on neither number (products that
+ * are left in floats may round otherwise): the most images, but at least one, with which what the widest step reads and
+ * writes, of all streams together, stays in half of the cache that the cores share (cvy_device.cache_bytes; unknown, or
+ * too small for one image: all of the batch). Streams wait for nobody after each step and find in their own caches what
+ * they have written: one for each thread, unless in the last round more than one in 32 of all places for images would
+ * be empty. In 16-bit floats streams are the same, of four images at least; where there can be none, all of the batch
+ * is computed at once. */
 struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device *device, int64_t batch);
 
 #endif

@@ -1,6 +1,6 @@
-/* What computes the batches of inference: one plan by all threads of a device together, or, in integers on the CPU,
- * several plans at the same time, each by a thread of its own over images of its own (split.h). The network's
- * parameters stay as they are meanwhile. */
+/* What computes the batches of inference: one plan by all threads of a device together, or, in integers or 16-bit
+ * floats on the CPU, several plans at the same time, each by a thread of its own over images of its own (split.h). The
+ * network's parameters stay as they are meanwhile. */
 #ifndef CVY_NETWORK_STREAMS_H
 #define CVY_NETWORK_STREAMS_H
 

@@ -1,9 +1,11 @@
-/* Batches of networks in integers: whatever the parts and the streams that compute them, the answers are the same. */
+/* Batches of networks in integers: whatever the parts and the streams that compute them, the answers are the same. In
+ * 16-bit floats streams answer as one thread does that has their images alone. */
 #include <stdatomic.h>
 
 #include "base/rng.h"
 #include "eval/evaluate.h"
 #include "network/memory.h"
+#include "network/precision.h"
 #include "support_graph.h"
 #include "support_test.h"
 
@@ -140,17 +142,104 @@ static void detections_in_parts(void **state)
     assert_memory_equal(&parts, &whole, sizeof whole);
 }
 
-/* Networks in floats give other bits when they are divided. */
+/* A network in bf16; false where this processor has none. */
+static bool open_halves(struct subject *subject, int threads, size_t cache_bytes)
+{
+    enum cvy_dtype dtype;
+
+    subject->model = cvy_model_options_make(CLASSES, SIZE);
+    must(cvy_device_open("cpu", threads, &subject->device));
+    if (cvy_precision_choose("bf16", subject->device, &dtype) != CVY_OK) {
+        cvy_device_close(subject->device);
+        return false;
+    }
+    subject->device->cache_bytes = cache_bytes;
+    must(cvy_network_open(&subject->network, subject->device, cvy_architecture_find("resnet18"), &subject->model, dtype,
+                          false));
+    must(cvy_network_initialize(&subject->network, 3));
+    subject->network.constant = true;
+    return true;
+}
+
+static void check_split(const struct cvy_network *network, int64_t batch, struct cvy_split wanted)
+{
+    struct cvy_split split;
+
+    must(cvy_network_split(network, batch, &split));
+    assert_int_equal(split.images, wanted.images);
+    assert_int_equal(split.streams, wanted.streams);
+}
+
+/* Networks in 32-bit floats, and those whose parameters change, are not divided. */
 static void floats_stay_together(void **state)
 {
     struct subject subject;
-    struct cvy_split split;
 
     open_subject(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
     subject.network.int8 = false;
-    must(cvy_network_split(&subject.network, BATCH, &split));
-    assert_true(split.images == BATCH && split.streams == 1);
+    check_split(&subject.network, BATCH, (struct cvy_split){BATCH, 1});
+    subject.network.constant = true;
+    check_split(&subject.network, BATCH, (struct cvy_split){BATCH, 1});
     close_subject(&subject);
+    if (!open_halves(&subject, 2, (size_t)1 << 30))
+        return;
+    subject.network.constant = false;
+    check_split(&subject.network, BATCH, (struct cvy_split){BATCH, 1});
+    close_subject(&subject);
+}
+
+static void halves_are_divided(void **state)
+{
+    static const struct {
+        int threads;
+        size_t cache_bytes;
+        int64_t batch;
+        struct cvy_split split;
+    } cases[] = {
+        {1, 2 * 45000, 32, {32, 1}},       /* parts alone gain nothing */
+        {2, 0, 32, {32, 1}},               /* nothing is known */
+        {2, 2 * 45000, 32, {4, 2}},        /* one would fit: four at least */
+        {2, (size_t)1 << 30, 32, {16, 2}}, /* all do */
+        {2, 2 * 14 * 45000, 28, {7, 2}},   /* seven for each do */
+        {2, (size_t)1 << 30, 2, {1, 2}},   /* there are no more */
+        {2, (size_t)1 << 30, 1, {1, 1}},
+        {3, (size_t)1 << 30, 4, {4, 1}}, /* two of three would wait */
+        {3, 2 * 45000, 33, {1, 3}},      /* neither four nor two divide it, and three would leave some waiting */
+        {4, 2 * 45000, 256, {4, 4}},
+    };
+    struct subject subject;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!open_halves(&subject, cases[i].threads, cases[i].cache_bytes))
+            skip();
+        check_split(&subject.network, cases[i].batch, cases[i].split);
+        close_subject(&subject);
+    }
+}
+
+/* Two images each by two streams: the bits of one thread that has two. */
+static void halves_by_streams(void **state)
+{
+    float logits[2][BATCH * CLASSES];
+
+    for (int streams = 1; streams <= 2; streams++) {
+        struct subject subject;
+        struct cvy_evaluator evaluator;
+        const int64_t batch = streams * BATCH / 2;
+        if (!open_halves(&subject, streams, (size_t)1 << 30))
+            skip();
+        must(cvy_evaluator_open(&evaluator, &subject.network, batch));
+        assert_int_equal(evaluator.streams.count, streams);
+        assert_int_equal(cvy_evaluator_plan(&evaluator)->batch, BATCH / 2);
+        for (int64_t first = 0; first < BATCH; first += batch) {
+            must(cvy_evaluator_run(&evaluator, images + first * SIZE * SIZE * 3, false));
+            memcpy(logits[streams - 1] + first * CLASSES, evaluator.logits, (size_t)batch * CLASSES * sizeof(float));
+        }
+        cvy_evaluator_close(&evaluator);
+        close_subject(&subject);
+    }
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    assert_memory_not_equal(logits[0], logits[0] + 2 * CLASSES, 2 * CLASSES * sizeof(float));
 }
 
 /* All streams read the weights that the first one has prepared, and that is what is estimated. */
@@ -328,5 +417,5 @@ static int fill_images(void **state)
 }
 
 RUN_TESTS(fill_images, NULL, TEST(batches_in_parts), TEST(detections_in_parts), TEST(floats_stay_together),
-          TEST(memory), TEST(beside_others), TEST(refused_memory), TEST(every_part_once), TEST(uneven_parts),
-          TEST(one_thread_for_all))
+          TEST(halves_are_divided), TEST(halves_by_streams), TEST(memory), TEST(beside_others), TEST(refused_memory),
+          TEST(every_part_once), TEST(uneven_parts), TEST(one_thread_for_all))
