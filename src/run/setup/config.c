@@ -178,7 +178,8 @@ cvy_status cvy_setup_count_steps(struct cvy_run *run)
     if (run->config->accumulate > 1)
         return cvy_fail(CVY_USAGE, "option --optimizer-batch-size %lld takes more batches than an epoch has",
                         (long long)o->optimizer_batch_size);
-    return cvy_fail(CVY_USAGE, "option --batch-size %lld for each of %d processes: the training set has only %lld images",
+    return cvy_fail(CVY_USAGE,
+                    "option --batch-size %lld for each of %d processes: the training set has only %lld images",
                     (long long)o->batch_size, run->ranks.comm.world, (long long)run->data.train.sample_count);
 }
 
