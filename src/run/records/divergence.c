@@ -11,9 +11,6 @@ static const struct {
     double factor, offset;
 } limits[] = {{1, 8, 8}, {3, 4, 3}, {5, 3, 2}, {10, 2, 1.5}};
 enum { LIMITS = sizeof limits / sizeof *limits, CALM_STEPS = 3 };
-/* With random weights a deep network's loss rises in its first steps at rates that it learns best with, and is back
- * after this many of them. */
-enum { FIRST_STEPS = 32 };
 static const double CALM = 1.25; /* of guessing, plus a half: what calm steps do not exceed */
 
 static double mean_of_last(const struct cvy_train_state *state, int steps)
@@ -45,7 +42,7 @@ static bool none_is_finite(const struct cvy_train_state *state)
 
 void cvy_divergence_add(struct cvy_train_state *state, int64_t step, double loss, double guess, bool scaled, bool fresh)
 {
-    const int count = fresh && step <= FIRST_STEPS ? 1 : LIMITS;
+    const int count = fresh && step <= CVY_FIRST_STEPS ? 1 : LIMITS;
 
     if (state->diverged_step > 0)
         return;
