@@ -64,6 +64,7 @@ static cvy_status choose_batch(struct bench *bench, const struct cvy_bench_optio
         .model = model,
         .dtype = dtype,
         .training = training,
+        .constant = !training,
         .batch = options->batch_size ? options->batch_size : 32,
         .image_data = CVY_SYNTHETIC_BUFFERS * cvy_model_image_bytes(model, CVY_MODEL_TRAIN),
     };

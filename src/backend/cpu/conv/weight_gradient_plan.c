@@ -105,7 +105,8 @@ static void halve_panels(struct weight_gradient *s)
     cut_side(larger, (larger->panel + 1) / 2);
 }
 
-/* The sums depend on the pieces, so these depend on the convolution alone; panels may fit the threads. */
+/* The sums depend on the pieces, so these depend on the convolution and the first-level cache alone; panels may fit the
+ * threads. */
 static void cut_panels(struct weight_gradient *s, int threads)
 {
     const size_t block = (size_t)CPU_CHANNELS * CPU_CHANNELS * (size_t)taps(s);
