@@ -1,7 +1,7 @@
 #include "network/split.h"
 
 /* In 16-bit floats steps take longer than memory does, and weights are twice as long: a stream reads them for so many
- * images at least, where the batch has as many. */
+ * images at least, where the batch has as many for each. */
 enum { HALVES = 4 };
 
 /* Bytes of one image's value; weights and what is made of them have none. */
@@ -70,6 +70,8 @@ struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device
     if (!integers && most < HALVES)
         most = HALVES;
     images = threads > 1 ? images_of_stream(batch, threads, most) : 0;
+    if (!integers && images < HALVES && batch >= HALVES * threads)
+        return whole; /* what divides the batch leaves a stream too few */
     if (images > 0)
         return (struct cvy_split){images, (int)threads};
     if (!integers)

@@ -16,8 +16,8 @@ struct cvy_split {
  * writes, of all streams together, stays in half of the cache that the cores share (cvy_device.cache_bytes; unknown, or
  * too small for one image: all of the batch). Streams wait for nobody after each step and find in their own caches what
  * they have written: one for each thread, unless in the last round more than one in 32 of all places for images would
- * be empty. In 16-bit floats streams are the same, of up to four images also where fewer would fit; where there can be
- * none, all of the batch is computed at once. */
+ * be empty. In 16-bit floats streams are the same, of four images at least where the batch has as many
+ * for each; where there can be none, all of the batch is computed at once. */
 struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device *device, int64_t batch);
 
 #endif

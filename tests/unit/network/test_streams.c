@@ -204,7 +204,8 @@ static void halves_are_divided(void **state)
         {2, (size_t)1 << 30, 2, {1, 2}},   /* there are no more */
         {2, (size_t)1 << 30, 1, {1, 1}},
         {3, (size_t)1 << 30, 4, {4, 1}}, /* two of three would wait */
-        {3, 2 * 45000, 33, {1, 3}},      /* neither four nor two divide it, and three would leave some waiting */
+        {3, 2 * 45000, 33, {33, 1}},     /* three divide it, but are too few, and some would wait */
+        {2, 2 * 45000, 31, {31, 1}},     /* one at a time would not gain */
         {4, 2 * 45000, 256, {4, 4}},
     };
     struct subject subject;
