@@ -188,7 +188,7 @@ def _is_one_image(source: Any) -> bool:
     array = None if isinstance(source, (list, tuple)) else as_array(source)
     if array is None or array.kind != "uint8":
         return False
-    return len(array.shape) < 3 or (len(array.shape) == 3 and array.shape[2] in (3, 4))
+    return len(array.shape) < 3 or (len(array.shape) == 3 and array.shape[2] in (1, 3, 4))
 
 
 def image_list(images: Iterable[Any]) -> List[Any]:
