@@ -60,13 +60,13 @@ for file in cut stub old damaged; do
     expect_sentence 65 "$file.pth" "$convoy" info $file.pth
     expect_sentence 65 "$file.pth" "$convoy" -q classify "$picture" --weights $file.pth --arch resnet18
 done
+expect_sentence 65 'has 10 classes, not 3' "$convoy" info $best --num-classes 3
+expect 0 "$convoy" info $best --num-classes 10
 # A classifier of more classes than any memory has room for, in no bytes; and one whose network would still be 9 GB.
 for classes in 2147483647 999999; do
     header="{\"fc.weight\":{\"dtype\":\"F32\",\"shape\":[$classes,0],\"data_offsets\":[0,0]}}"
     printf '%b\0\0\0\0\0\0\0%s' "\\x$(printf %x ${#header})" "$header" >many.safetensors
     expect_sentence 65 'many.safetensors' "$convoy" info many.safetensors
-expect_sentence 65 'has 10 classes, not 3' "$convoy" info $best --num-classes 3
-expect 0 "$convoy" info $best --num-classes 10
     expect_sentence 65 'many.safetensors' "$convoy" -q classify "$picture" --weights many.safetensors --arch resnet50
     expect_sentence 65 'many.safetensors' "$convoy" convert many.safetensors x.pth --arch resnet50
 done
