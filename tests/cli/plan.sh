@@ -83,6 +83,26 @@ END
     expect_text out 'cpu.grouped_conv2d_bwd_data \(direct:amx_bf16'
     expect_text out 'cpu.grouped_conv2d_bwd_weights \(direct:amx_bf16'
 fi
+# In bf16, where the size of the cache is known, a batch is computed by streams of four images at least: by two threads,
+# of 8 images, whatever the cache is; not by one, and not in training.
+if ! without_bf16; then
+    eight=(--image-size 32 --batch-size 8 --num-classes 10 --precision bf16)
+    expect 0 "$convoy" info resnet18 --plan --runs 1 --threads 2 "${eight[@]}"
+    if grep -q '^plan .* at a time' out; then
+        expect_text out '^plan +inference of 8 images, 4 at a time in each of 2 streams, bf16, '
+        expect_text out '^plan memory +activations [0-9.]+ MiB of each stream '
+        expect_text out '^all steps [0-9.]+ ms in each of 2 streams; with '
+        expect 0 "$convoy" info resnet18 --threads 2 "${eight[@]}" --format json
+        expect_text out '"streams": 2,'
+        expect_text out '"streams_mib": 0*[1-9.]'
+    else
+        skip_part_unavoidable "the size of the cache is not known"
+    fi
+    expect 0 "$convoy" info resnet18 --plan --runs 0 --threads 1 "${eight[@]}"
+    expect_text out '^plan +inference of 8 images, bf16, '
+    expect 0 "$convoy" info resnet18 --plan --runs 0 --threads 2 "${eight[@]}" --mode train
+    expect_text out '^plan +training of 8 images, bf16, '
+fi
 expect_sentence 2 'CONVOY_CPU_LAYOUT is auto, blocked or nhwc' env CONVOY_CPU_LAYOUT=nchw "$convoy" info resnet18 --plan --runs 0
 # Another device measures its steps too, and says nothing about limits that it does not know.
 expect 0 "$convoy" info resnet18 --plan --device ref "${small[@]}" --runs 1

@@ -1,9 +1,11 @@
 /* Names of classes: the built-in ones, the forms of a file, and files that are none. */
 #include "infer/class_names.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
+#include "convoy/infer.h"
 #include "support_test.h"
 
 static char path[64];
@@ -94,10 +96,24 @@ static void the_last_output(void **state)
     assert_null(cvy_class_name_usual(false, 1001, 1000));
 }
 
+/* Of values, one for each class. */
+static void best_of(void **state)
+{
+    const float values[] = {1, NAN, 3, -2, 3, 0};
+    int indices[8];
+
+    assert_int_equal(cvy_top_k(values, 6, 3, indices), 3);
+    assert_true(indices[0] == 2 && indices[1] == 4 && indices[2] == 0);
+    assert_int_equal(cvy_top_k(values, 6, 8, indices), 6);
+    assert_true(indices[3] == 5 && indices[4] == 3 && indices[5] == 1);
+    assert_int_equal(cvy_top_k(values, 6, 0, indices), 0);
+    assert_int_equal(cvy_top_k(values, 0, 3, indices), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(usual), cmocka_unit_test(forms), cmocka_unit_test(refused),
-                                       cmocka_unit_test(the_last_output)};
+                                       cmocka_unit_test(the_last_output), cmocka_unit_test(best_of)};
 
     return cmocka_run_group_tests(tests, make_path, remove_file);
 }

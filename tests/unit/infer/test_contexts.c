@@ -14,6 +14,7 @@
 enum { SIDE = 32, CLASSES = 7, THREADS = 3, ROUNDS = 4, IMAGES = PAINTED_BATCH };
 
 static uint8_t painted[IMAGES][SIDE * SIDE * 3];
+static float nhwc[IMAGES][SIDE * SIDE][3], nchw[IMAGES][3][SIDE * SIDE]; /* the same, normalised */
 
 /* Random weights of a network for images of 32 pixels, which are seen as they are; of a detector for 64. */
 static const char *make_weights(const char *arch)
@@ -50,7 +51,7 @@ static const char *make_weights(const char *arch)
     return path;
 }
 
-static cvy_classifier *open_classifier(const char *weights, const char *precision)
+static cvy_classifier *open_threads(const char *weights, const char *precision, int threads, int batch)
 {
     struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
     cvy_classifier *classifier;
@@ -58,11 +59,16 @@ static cvy_classifier *open_classifier(const char *weights, const char *precisio
     options.weights = weights;
     options.precision = precision;
     options.features = true;
-    options.threads = 1;
-    options.batch_size = 4;
+    options.threads = threads;
+    options.batch_size = batch;
     if (cvy_classifier_open(&options, &classifier) != CVY_OK)
         fail_msg("%s", cvy_error());
     return classifier;
+}
+
+static cvy_classifier *open_classifier(const char *weights, const char *precision)
+{
+    return open_threads(weights, precision, 1, 4);
 }
 
 static struct cvy_pixels painted_pixels(int index)
@@ -80,7 +86,13 @@ static void classify_painted(cvy_classifier *classifier, int index, float logits
 
 static int set_up(void **state)
 {
+    static const float mean[3] = {123.675f, 116.28f, 103.53f}, deviation[3] = {58.395f, 57.12f, 57.375f};
+
     paint_images(&painted[0][0], SIDE);
+    for (int i = 0; i < IMAGES; i++)
+        for (int p = 0; p < SIDE * SIDE; p++)
+            for (int c = 0; c < 3; c++)
+                nhwc[i][p][c] = nchw[i][c][p] = ((float)painted[i][3 * p + c] - mean[c]) / deviation[c];
     return test_folder_setup(state);
 }
 
@@ -340,20 +352,12 @@ static void images(void **state)
 
 static void tensors(void **state)
 {
-    static const float mean[3] = {123.675f, 116.28f, 103.53f}, deviation[3] = {58.395f, 57.12f, 57.375f};
-    static float nhwc[IMAGES][SIDE * SIDE][3], nchw[IMAGES][3][SIDE * SIDE];
     static struct answers answers;
     cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
     const struct cvy_outputs outputs = outputs_of(&answers);
     struct cvy_input_tensor tensor = {sizeof tensor, &nhwc[0][0][0], CVY_ORDER_NHWC, IMAGES, SIDE, SIDE};
     float logits[CLASSES];
 
-    for (int i = 0; i < IMAGES; i++) {
-        for (int p = 0; p < SIDE * SIDE; p++) {
-            for (int c = 0; c < 3; c++)
-                nhwc[i][p][c] = nchw[i][c][p] = ((float)painted[i][3 * p + c] - mean[c]) / deviation[c];
-        }
-    }
     for (int order = 0; order < 2; order++) {
         tensor.data = order ? &nchw[0][0][0] : &nhwc[0][0][0];
         tensor.order = order ? CVY_ORDER_NCHW : CVY_ORDER_NHWC;
@@ -376,6 +380,69 @@ static void tensors(void **state)
     tensor.images = 1;
     assert_fails(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_USAGE, "order");
     cvy_classifier_close(classifier);
+}
+
+/* ---- contexts whose batches are computed by streams ---- */
+
+struct batches {
+    cvy_classifier *context;
+    struct answers bytes, floats; /* for the images, and for the same as tensors */
+    bool failed;
+};
+
+static void *classify_batches(void *argument)
+{
+    struct batches *batches = argument;
+    const struct cvy_outputs bytes = outputs_of(&batches->bytes), floats = outputs_of(&batches->floats);
+    const struct cvy_input_tensor tensor = {sizeof tensor, nhwc[0][0], CVY_ORDER_NHWC, IMAGES, SIDE, SIDE};
+    struct cvy_pixels pixels[IMAGES];
+    struct cvy_image list[IMAGES];
+
+    for (int i = 0; i < IMAGES; i++) {
+        pixels[i] = painted_pixels(i);
+        list[i] = (struct cvy_image){.size = sizeof list[i], .pixels = &pixels[i]};
+    }
+    for (int round = 0; round < ROUNDS; round++)
+        batches->failed |= cvy_classify_images(batches->context, list, IMAGES, &bytes) != CVY_OK ||
+                           cvy_classify_tensor(batches->context, &tensor, &floats) != CVY_OK;
+    return NULL;
+}
+
+/* Contexts of two threads in bf16, each used by a thread of its own, whose streams have two images each: the bits of a
+ * single thread that has two at a time. */
+static void streams_of_contexts(void **state)
+{
+    static struct batches alone, batches[THREADS];
+    pthread_t ids[THREADS];
+
+    (void)state;
+    if (cvy_cpu_isa() < CVY_ISA_AVX512)
+        skip();
+    alone.context = open_threads(make_weights("resnet18"), "bf16", 1, IMAGES / 2);
+    classify_batches(&alone);
+    assert_false(alone.failed);
+    assert_memory_not_equal(alone.bytes.logits[0], alone.bytes.logits[IMAGES / 2], sizeof alone.bytes.logits[0]);
+    cvy_classifier_close(alone.context);
+    for (int t = 0; t < THREADS; t++) {
+        if (t == 0)
+            batches[t].context = open_threads(make_weights("resnet18"), "bf16", 2, IMAGES);
+        else
+            assert_int_equal(cvy_classifier_open_context(batches[0].context, 0, &batches[t].context), CVY_OK);
+        cvy_classifier_predictor(batches[t].context)->device->cache_bytes = (size_t)1 << 30; /* room for all of them */
+    }
+    for (int t = 0; t < THREADS; t++)
+        assert_int_equal(pthread_create(&ids[t], NULL, classify_batches, &batches[t]), 0);
+    for (int t = 0; t < THREADS; t++) {
+        const struct cvy_predictor *predictor = cvy_classifier_predictor(batches[t].context);
+
+        assert_int_equal(pthread_join(ids[t], NULL), 0);
+        assert_false(batches[t].failed);
+        assert_true(predictor->images.of[2].streams.count == 2 && predictor->tensors.of[2].streams.count == 2);
+        assert_memory_equal(&batches[t].bytes, &alone.bytes, sizeof alone.bytes);
+        assert_memory_equal(&batches[t].floats, &alone.floats, sizeof alone.floats);
+    }
+    for (int t = 0; t < THREADS; t++)
+        cvy_classifier_close(batches[t].context);
 }
 
 /* ---- without contexts ---- */
@@ -527,19 +594,6 @@ static void stopped(void **state)
     cvy_classifier_close(classifier);
 }
 
-static void best_of(void **state)
-{
-    const float values[] = {1, NAN, 3, -2, 3, 0};
-    int indices[8];
-
-    assert_int_equal(cvy_top_k(values, 6, 3, indices), 3);
-    assert_true(indices[0] == 2 && indices[1] == 4 && indices[2] == 0);
-    assert_int_equal(cvy_top_k(values, 6, 8, indices), 6);
-    assert_true(indices[3] == 5 && indices[4] == 3 && indices[5] == 1);
-    assert_int_equal(cvy_top_k(values, 6, 0, indices), 0);
-    assert_int_equal(cvy_top_k(values, 0, 3, indices), 0);
-}
-
 RUN_TESTS(set_up, tear_down, TEST(contexts), TEST(other_threads), TEST(no_context_of_a_check), TEST(detectors),
-          TEST(longer_images), TEST(own_each), TEST(one_for_two), TEST(images), TEST(tensors), TEST(weights_in_memory),
-          TEST(stopped), TEST(best_of))
+          TEST(longer_images), TEST(streams_of_contexts), TEST(own_each), TEST(one_for_two), TEST(images),
+          TEST(tensors), TEST(weights_in_memory), TEST(stopped))

@@ -12,6 +12,7 @@
 enum { BATCH = 4, SIZE = 32, CLASSES = 5, FEATURES = 512 /* of resnet18 */, DETECTOR_SIZE = 64, MANY = 95 };
 
 static uint8_t images[BATCH * DETECTOR_SIZE * DETECTOR_SIZE * 3] __attribute__((aligned(64)));
+static float float_images[BATCH * DETECTOR_SIZE * DETECTOR_SIZE * 3] __attribute__((aligned(64))); /* the same */
 
 static void must(cvy_status status)
 {
@@ -44,6 +45,37 @@ static void open_subject(struct subject *subject, const char *name, int32_t size
     network->int8 = true;
 }
 
+/* A network in bf16; false where this processor has none. */
+static bool open_halves(struct subject *subject, const char *name, int32_t size, int threads, size_t cache_bytes)
+{
+    struct cvy_network *network = &subject->network;
+    enum cvy_dtype dtype;
+
+    subject->model = cvy_model_options_make(CLASSES, size);
+    subject->model.features = strcmp(name, "resnet18") == 0;
+    must(cvy_device_open("cpu", threads, &subject->device));
+    if (cvy_precision_choose("bf16", subject->device, &dtype) != CVY_OK) {
+        cvy_device_close(subject->device);
+        return false;
+    }
+    subject->device->cache_bytes = cache_bytes;
+    must(cvy_network_open(network, subject->device, cvy_architecture_find(name), &subject->model, dtype, false));
+    must(cvy_network_initialize(network, 3));
+    for (int64_t i = 0; !subject->model.features && i < network->store.trainable_elements; i++)
+        network->store.weights[i] *= 1.5F; /* so that images differ in their detections */
+    network->constant = true;
+    return true;
+}
+
+/* resnet18, whose batches two threads compute as two streams, in integers or in bf16. */
+static bool open_divided(struct subject *subject, bool halves)
+{
+    if (halves)
+        return open_halves(subject, "resnet18", SIZE, 2, (size_t)1 << 30);
+    open_subject(subject, "resnet18", SIZE, 2, (size_t)1 << 30);
+    return true;
+}
+
 static void close_subject(struct subject *subject)
 {
     cvy_network_close(&subject->network);
@@ -57,22 +89,24 @@ struct answers {
     int32_t classes[BATCH * CVY_MAX_DETECTIONS], count[BATCH];
 };
 
-static void take_answers(const struct cvy_evaluator *evaluator, struct answers *answers)
+/* The evaluator's for its batch, which are those of images `first` and following. */
+static void take_answers(const struct cvy_evaluator *evaluator, int64_t first, struct answers *answers)
 {
     const struct detector_outputs *found = &evaluator->found;
+    const size_t batch = (size_t)evaluator->batch, rows = batch * CVY_MAX_DETECTIONS;
+    const int64_t row = first * CVY_MAX_DETECTIONS;
 
-    memset(answers, 0, sizeof *answers);
     if (evaluator->logits) {
         assert_int_equal(evaluator->feature_count, FEATURES);
-        memcpy(answers->logits, evaluator->logits, sizeof answers->logits);
-        memcpy(answers->probabilities, evaluator->probabilities, sizeof answers->probabilities);
-        memcpy(answers->features, evaluator->features, sizeof answers->features);
+        memcpy(answers->logits + first * CLASSES, evaluator->logits, batch * CLASSES * sizeof(float));
+        memcpy(answers->probabilities + first * CLASSES, evaluator->probabilities, batch * CLASSES * sizeof(float));
+        memcpy(answers->features + first * FEATURES, evaluator->features, batch * FEATURES * sizeof(float));
         return;
     }
-    memcpy(answers->boxes, found->boxes, sizeof answers->boxes);
-    memcpy(answers->scores, found->scores, sizeof answers->scores);
-    memcpy(answers->classes, found->classes, sizeof answers->classes);
-    memcpy(answers->count, found->count, sizeof answers->count);
+    memcpy(answers->boxes + 4 * row, found->boxes, 4 * rows * sizeof *found->boxes);
+    memcpy(answers->scores + row, found->scores, rows * sizeof *found->scores);
+    memcpy(answers->classes + row, found->classes, rows * sizeof *found->classes);
+    memcpy(answers->count + first, found->count, batch * sizeof *found->count);
 }
 
 /* Answers of a batch on so many threads, whose split the size of the cache decides. Twice: the second time constants
@@ -91,7 +125,8 @@ static void answer(const char *name, int32_t size, int threads, size_t cache_byt
     assert_int_equal(cvy_evaluator_plan(&evaluator)->device->threads, split.streams > 1 ? 1 : threads);
     must(cvy_evaluator_run(&evaluator, images, true));
     must(cvy_evaluator_run(&evaluator, images, true));
-    take_answers(&evaluator, answers);
+    memset(answers, 0, sizeof *answers);
+    take_answers(&evaluator, 0, answers);
     cvy_evaluator_close(&evaluator);
     close_subject(&subject);
 }
@@ -142,25 +177,6 @@ static void detections_in_parts(void **state)
     assert_memory_equal(&parts, &whole, sizeof whole);
 }
 
-/* A network in bf16; false where this processor has none. */
-static bool open_halves(struct subject *subject, int threads, size_t cache_bytes)
-{
-    enum cvy_dtype dtype;
-
-    subject->model = cvy_model_options_make(CLASSES, SIZE);
-    must(cvy_device_open("cpu", threads, &subject->device));
-    if (cvy_precision_choose("bf16", subject->device, &dtype) != CVY_OK) {
-        cvy_device_close(subject->device);
-        return false;
-    }
-    subject->device->cache_bytes = cache_bytes;
-    must(cvy_network_open(&subject->network, subject->device, cvy_architecture_find("resnet18"), &subject->model, dtype,
-                          false));
-    must(cvy_network_initialize(&subject->network, 3));
-    subject->network.constant = true;
-    return true;
-}
-
 static void check_split(const struct cvy_network *network, int64_t batch, struct cvy_split wanted)
 {
     struct cvy_split split;
@@ -181,7 +197,7 @@ static void floats_stay_together(void **state)
     subject.network.constant = true;
     check_split(&subject.network, BATCH, (struct cvy_split){BATCH, 1});
     close_subject(&subject);
-    if (!open_halves(&subject, 2, (size_t)1 << 30))
+    if (!open_halves(&subject, "resnet18", SIZE, 2, (size_t)1 << 30))
         return;
     subject.network.constant = false;
     check_split(&subject.network, BATCH, (struct cvy_split){BATCH, 1});
@@ -211,55 +227,97 @@ static void halves_are_divided(void **state)
     struct subject subject;
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (!open_halves(&subject, cases[i].threads, cases[i].cache_bytes))
+        if (!open_halves(&subject, "resnet18", SIZE, cases[i].threads, cases[i].cache_bytes))
             skip();
         check_split(&subject.network, cases[i].batch, cases[i].split);
         close_subject(&subject);
     }
 }
 
+/* What so many threads give for the images, a stream each where there are two, with two images at a time for each: of
+ * bytes, or of the same as floats, which a network opened beside that of bytes takes. False where there is no bf16. */
+static bool answer_halves(const char *name, int32_t size, int streams, bool floats, struct answers *answers)
+{
+    const int64_t batch = streams * BATCH / 2, values = (int64_t)size * size * 3;
+    struct subject subject;
+    struct cvy_network tensors = {0};
+    struct cvy_evaluator evaluator;
+
+    if (!open_halves(&subject, name, size, streams, (size_t)1 << 30))
+        return false;
+    subject.model.float_images = floats;
+    must(cvy_network_open_beside(&tensors, subject.device, &subject.model, &subject.network));
+    must(cvy_evaluator_open(&evaluator, floats ? &tensors : &subject.network, batch));
+    assert_int_equal(evaluator.streams.count, streams);
+    assert_int_equal(cvy_evaluator_plan(&evaluator)->batch, BATCH / 2);
+    memset(answers, 0, sizeof *answers);
+    for (int64_t first = 0; first < BATCH; first += batch) {
+        const void *given = images + first * values;
+
+        if (floats)
+            given = float_images + first * values;
+        must(cvy_evaluator_run(&evaluator, given, true));
+        take_answers(&evaluator, first, answers);
+    }
+    cvy_evaluator_close(&evaluator);
+    cvy_network_close(&tensors);
+    close_subject(&subject);
+    return true;
+}
+
 /* Two images each by two streams: the bits of one thread that has two. */
 static void halves_by_streams(void **state)
 {
-    float logits[2][BATCH * CLASSES];
+    for (int floats = 0; floats < 2; floats++) {
+        struct answers one, two;
 
-    for (int streams = 1; streams <= 2; streams++) {
-        struct subject subject;
-        struct cvy_evaluator evaluator;
-        const int64_t batch = streams * BATCH / 2;
-        if (!open_halves(&subject, streams, (size_t)1 << 30))
+        if (!answer_halves("resnet18", SIZE, 1, floats, &one))
             skip();
-        must(cvy_evaluator_open(&evaluator, &subject.network, batch));
-        assert_int_equal(evaluator.streams.count, streams);
-        assert_int_equal(cvy_evaluator_plan(&evaluator)->batch, BATCH / 2);
-        for (int64_t first = 0; first < BATCH; first += batch) {
-            must(cvy_evaluator_run(&evaluator, images + first * SIZE * SIZE * 3, false));
-            memcpy(logits[streams - 1] + first * CLASSES, evaluator.logits, (size_t)batch * CLASSES * sizeof(float));
-        }
-        cvy_evaluator_close(&evaluator);
-        close_subject(&subject);
+        answer_halves("resnet18", SIZE, 2, floats, &two);
+        assert_memory_equal(&one, &two, sizeof one);
+        assert_memory_not_equal(two.logits, two.logits + 2 * CLASSES, 2 * CLASSES * sizeof(float));
+        assert_memory_not_equal(two.features, two.features + 2 * FEATURES, 2 * FEATURES * sizeof(float));
+        for (int i = 0; i < BATCH; i++)
+            assert_true(two.probabilities[i * CLASSES] > 0 && two.probabilities[i * CLASSES] < 1);
     }
-    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
-    assert_memory_not_equal(logits[0], logits[0] + 2 * CLASSES, 2 * CLASSES * sizeof(float));
+}
+
+static void detections_by_streams(void **state)
+{
+    for (int floats = 0; floats < 2; floats++) {
+        struct answers one, two;
+
+        if (!answer_halves("ssd320", DETECTOR_SIZE, 1, floats, &one))
+            skip();
+        answer_halves("ssd320", DETECTOR_SIZE, 2, floats, &two);
+        assert_memory_equal(&one, &two, sizeof one);
+        for (int i = 0; i < BATCH; i++)
+            assert_true(two.count[i] > 0);
+        assert_memory_not_equal(two.scores, two.scores + 2 * CVY_MAX_DETECTIONS, sizeof two.scores / BATCH);
+    }
 }
 
 /* All streams read the weights that the first one has prepared, and that is what is estimated. */
-static void memory(void **state)
+static void check_memory(bool halves)
 {
     struct subject subject;
     struct cvy_evaluator evaluator;
     struct cvy_memory_estimate estimate;
 
-    open_subject(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
+    if (!open_divided(&subject, halves))
+        skip();
     must(cvy_memory_estimate(&(struct cvy_memory_case){.device = subject.device,
                                                        .architecture = subject.network.architecture,
                                                        .model = &subject.model,
-                                                       .dtype = CVY_F32,
-                                                       .int8_state = subject.network.store.state,
+                                                       .dtype = subject.network.dtype,
+                                                       .int8_state = halves ? NULL : subject.network.store.state,
+                                                       .constant = true,
                                                        .batch = BATCH},
                              &estimate));
     must(cvy_evaluator_open(&evaluator, &subject.network, BATCH));
     const struct cvy_stream *stream = evaluator.streams.stream;
+    assert_int_equal(evaluator.streams.count, 2);
+    assert_true(stream[0].plan.constant_bytes > 0);
     assert_true(stream[1].plan.constants == stream[0].plan.constants);
     assert_true(stream[1].plan.activations != stream[0].plan.activations);
     assert_true(cvy_streams_bytes(&stream->plan, 2) == estimate.plan);
@@ -271,25 +329,55 @@ static void memory(void **state)
     close_subject(&subject);
 }
 
+static void memory(void **state)
+{
+    check_memory(false);
+}
+
+static void memory_of_halves(void **state)
+{
+    check_memory(true);
+}
+
+/* The same whether a plan reads what another has prepared or has its own. */
+static void compare_alone(struct cvy_evaluator *beside, const void *given)
+{
+    struct answers shared = {0}, own = {0};
+    struct cvy_evaluator alone;
+
+    must(cvy_evaluator_open(&alone, beside->network, BATCH));
+    assert_ptr_not_equal(cvy_evaluator_plan(&alone)->constants, cvy_evaluator_plan(beside)->constants);
+    must(cvy_evaluator_run(&alone, given, true));
+    must(cvy_evaluator_run(beside, given, true));
+    take_answers(&alone, 0, &own);
+    take_answers(beside, 0, &shared);
+    assert_memory_equal(&shared, &own, sizeof own);
+    cvy_evaluator_close(&alone);
+}
+
 /* Streams that want other constants than the plan beside which they are opened share those of the first: images of
- * floats are not normalised by a table of bytes. */
-static void beside_others(void **state)
+ * floats are not normalised by a table of bytes, which only integers have. */
+static void check_beside(bool halves)
 {
     struct subject subject;
     struct cvy_network floats;
     struct cvy_evaluator one, batch, tensors;
 
-    open_subject(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
+    if (!open_divided(&subject, halves))
+        skip();
     must(cvy_evaluator_open(&one, &subject.network, 1));
     must(cvy_evaluator_open_beside(&batch, &subject.network, BATCH, &one));
     subject.model.float_images = true;
     must(cvy_network_open_beside(&floats, subject.device, &subject.model, &subject.network));
     must(cvy_evaluator_open_beside(&tensors, &floats, BATCH, &one));
+    assert_true(batch.streams.count == 2 && tensors.streams.count == 2);
     for (int i = 0; i < 2; i++) {
         assert_ptr_equal(batch.streams.stream[i].plan.constants, cvy_evaluator_plan(&one)->constants);
         assert_ptr_equal(tensors.streams.stream[i].plan.constants, tensors.streams.stream->plan.constants);
     }
-    assert_ptr_not_equal(cvy_evaluator_plan(&tensors)->constants, cvy_evaluator_plan(&one)->constants);
+    assert_int_equal(cvy_evaluator_plan(&tensors)->constants == cvy_evaluator_plan(&one)->constants, halves);
+    compare_alone(&batch, images);
+    compare_alone(&tensors, float_images);
     cvy_evaluator_close(&tensors);
     cvy_network_close(&floats);
     cvy_evaluator_close(&batch);
@@ -297,14 +385,25 @@ static void beside_others(void **state)
     close_subject(&subject);
 }
 
+static void beside_others(void **state)
+{
+    check_beside(false);
+}
+
+static void halves_beside_others(void **state)
+{
+    check_beside(true);
+}
+
 /* Any allocation may fail: that is said, and nothing is left behind. */
-static void refused_memory(void **state)
+static void refuse_memory(bool halves)
 {
     struct subject subject;
     struct cvy_evaluator evaluator;
     cvy_status status = CVY_NO_MEMORY;
 
-    open_subject(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
+    if (!open_divided(&subject, halves))
+        skip();
     for (int n = 1; status != CVY_OK; n += 1 + n / 6) {
         cvy_memory_fail_after(n, false);
         status = cvy_evaluator_open(&evaluator, &subject.network, BATCH);
@@ -313,9 +412,20 @@ static void refused_memory(void **state)
             fail_msg("allocation %d: status %d: %s", n, status, cvy_error());
         assert_true(status == CVY_OK || n < 100000);
     }
+    assert_int_equal(evaluator.streams.count, 2);
     must(cvy_evaluator_run(&evaluator, images, true));
     cvy_evaluator_close(&evaluator);
     close_subject(&subject);
+}
+
+static void refused_memory(void **state)
+{
+    refuse_memory(false);
+}
+
+static void halves_refused_memory(void **state)
+{
+    refuse_memory(true);
 }
 
 /* ---- who computes what ---- */
@@ -412,11 +522,12 @@ static int fill_images(void **state)
     struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_BENCH, 0, 0);
 
     for (size_t i = 0; i < sizeof images; i++)
-        images[i] = (uint8_t)cvy_rng_below(&rng, 256);
+        float_images[i] = images[i] = (uint8_t)cvy_rng_below(&rng, 256);
     setenv("CONVOY_KERNELS", "first", 1); /* nothing is timed */
     return 0;
 }
 
 RUN_TESTS(fill_images, NULL, TEST(batches_in_parts), TEST(detections_in_parts), TEST(floats_stay_together),
-          TEST(halves_are_divided), TEST(halves_by_streams), TEST(memory), TEST(beside_others), TEST(refused_memory),
-          TEST(every_part_once), TEST(uneven_parts), TEST(one_thread_for_all))
+          TEST(halves_are_divided), TEST(halves_by_streams), TEST(detections_by_streams), TEST(memory),
+          TEST(memory_of_halves), TEST(beside_others), TEST(halves_beside_others), TEST(refused_memory),
+          TEST(halves_refused_memory), TEST(every_part_once), TEST(uneven_parts), TEST(one_thread_for_all))
