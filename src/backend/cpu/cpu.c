@@ -31,6 +31,14 @@ static void cpu_close(cvy_device *device)
     cvy_free(device);
 }
 
+void cpu_add_setting(struct cpu_device *device, const char *name, const char *value)
+{
+    const size_t used = strlen(device->base.settings);
+
+    snprintf(device->base.settings + used, sizeof device->base.settings - used, "%s%s=%s", used ? " " : "", name,
+             value);
+}
+
 static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device)
 {
     *device = NULL;
@@ -51,9 +59,9 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
     cpu->blocked = isa >= CVY_ISA_AVX512 ? CVY_LAYOUT_BLOCKED16 : CVY_LAYOUT_BLOCKED8;
     snprintf(cpu->base.description, sizeof(cpu->base.description), "%s, %s, %s", cvy_cpu_name(), cvy_cpu_features(),
              cpu_onednn_version());
-    cvy_status status = cpu_choose_layout(cpu);
+    cvy_status status = cpu_onednn_open(cpu);
     if (status == CVY_OK)
-        status = cpu_onednn_open(cpu);
+        status = cpu_choose_layout(cpu);
     if (status == CVY_OK)
         status = cvy_autotuner_open(&cpu->base, &cpu->base.autotuner);
     if (status != CVY_OK) {

@@ -39,6 +39,8 @@ static inline struct cpu_device *cpu_of(cvy_device *device)
 {
     return (struct cpu_device *)device;
 }
+/* Adds "NAME=value" to the device's settings. */
+void cpu_add_setting(struct cpu_device *device, const char *name, const char *value);
 
 /* ---- layouts (layout.c) ---- */
 /* Channels side by side in memory, which are stored up to a multiple of it: 16, 8, or 1 for every other layout. */

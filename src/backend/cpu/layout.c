@@ -23,6 +23,9 @@ cvy_status cpu_choose_layout(struct cpu_device *device)
     device->forced = !automatic;
     device->nhwc_f32 = nhwc;
     device->nhwc_bf16 = nhwc || (automatic && cvy_cpu_isa() >= CVY_ISA_AMX_BF16);
+    /* Where nothing is forced the autotuner keeps the layout of each plan, and so does a checkpoint. */
+    if (!automatic)
+        cpu_add_setting(device, "CONVOY_CPU_LAYOUT", wanted);
     return CVY_OK;
 }
 

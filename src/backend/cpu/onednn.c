@@ -43,6 +43,53 @@ int cpu_onednn_major(void)
     return dnnl_version()->major;
 }
 
+/* ---- layouts that were handed out ---- */
+
+/* Every opaque layout that a device gave to a tensor, once. All devices share them, so that tensors of two devices (of
+ * streams, say) can be seen to lie alike: a description of oneDNN 3.x is a handle, which equals itself alone. They go
+ * with the last device. */
+static struct {
+    pthread_mutex_t lock;
+    struct known_layout *first;
+    int users; /* devices */
+} layouts = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The entry that is equal to `desc`, added where there is none; NULL: no memory. */
+static const struct known_layout *know_layout(onednn_md_view desc)
+{
+    pthread_mutex_lock(&layouts.lock);
+    struct known_layout *known = layouts.first;
+    while (known && !dnnl_memory_desc_equal(onednn_md_of(&known->desc), desc))
+        known = known->next;
+    if (!known) {
+        known = cvy_calloc(1, sizeof(*known));
+        if (known && onednn_md_copy(&known->desc, desc) != dnnl_success) {
+            cvy_free(known);
+            known = NULL;
+        }
+        if (known) {
+            known->next = layouts.first;
+            layouts.first = known;
+        }
+    }
+    pthread_mutex_unlock(&layouts.lock);
+    return known;
+}
+
+static void forget_layouts(void)
+{
+    pthread_mutex_lock(&layouts.lock);
+    for (layouts.users--; !layouts.users && layouts.first;) {
+        struct known_layout *next = layouts.first->next;
+        onednn_md_release(&layouts.first->desc);
+        cvy_free(layouts.first);
+        layouts.first = next;
+    }
+    pthread_mutex_unlock(&layouts.lock);
+}
+
+/* ---- the device ---- */
+
 static cvy_status read_winograd(struct cpu_device *device)
 {
     static const char *const names[] = {[CPU_WINOGRAD_NONE] = "0",
@@ -57,12 +104,7 @@ static cvy_status read_winograd(struct cpu_device *device)
     if (i == sizeof(names) / sizeof(names[0]))
         return cvy_fail(CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights, auto or 1, not %s", cvy_quote(given));
     device->onednn->winograd = (enum cpu_winograd)i;
-    /* Where nothing is forced the autotuner keeps the layout of each plan, and so does a checkpoint. */
-    snprintf(device->base.settings, sizeof(device->base.settings), "CONVOY_CPU_WINOGRAD=%s%s%s", names[i],
-             device->forced ? " CONVOY_CPU_LAYOUT=" : "",
-             !device->forced    ? ""
-             : device->nhwc_f32 ? "nhwc"
-                                : "blocked");
+    cpu_add_setting(device, "CONVOY_CPU_WINOGRAD", names[i]);
     return CVY_OK;
 }
 
@@ -72,9 +114,9 @@ cvy_status cpu_onednn_open(struct cpu_device *device)
     if (!onednn)
         return cvy_fail_memory(sizeof(*onednn), "the cpu device");
     device->onednn = onednn;
-    if (pthread_mutex_init(&onednn->lock, NULL) != 0)
-        return cvy_fail(CVY_FAILED, "a lock cannot be made");
-    onednn->lock_made = true;
+    pthread_mutex_lock(&layouts.lock);
+    layouts.users++;
+    pthread_mutex_unlock(&layouts.lock);
     /* Hold oneDNN to the instruction set of our own kernels. Too late if this process has used it already: then it
      * stays at what it has, which is right but not what was asked for. */
     const enum cvy_isa isa = cvy_cpu_isa();
@@ -95,18 +137,11 @@ void cpu_onednn_close(struct cpu_device *device)
     struct cpu_onednn *onednn = device->onednn;
     if (!onednn)
         return;
-    while (onednn->layouts) {
-        struct known_layout *next = onednn->layouts->next;
-        onednn_md_release(&onednn->layouts->desc);
-        cvy_free(onednn->layouts);
-        onednn->layouts = next;
-    }
+    forget_layouts();
     if (onednn->stream)
         (void)dnnl_stream_destroy(onednn->stream);
     if (onednn->engine)
         (void)dnnl_engine_destroy(onednn->engine);
-    if (onednn->lock_made)
-        pthread_mutex_destroy(&onednn->lock);
     cvy_free(onednn);
     device->onednn = NULL;
 }
@@ -148,29 +183,7 @@ cvy_status onednn_image(onednn_md *desc, const struct cvy_tensor *tensor, enum c
     return onednn_check(onednn_md_by_tag(desc, 4, dims, onednn_type(tensor->dtype), tags[kind]), "image layout");
 }
 
-/* The entry of the list that is equal to `desc`, added where there is none; NULL: no memory. */
-static const struct known_layout *know_layout(struct cpu_onednn *onednn, onednn_md_view desc)
-{
-    pthread_mutex_lock(&onednn->lock);
-    struct known_layout *known = onednn->layouts;
-    while (known && !dnnl_memory_desc_equal(onednn_md_of(&known->desc), desc))
-        known = known->next;
-    if (!known) {
-        known = cvy_calloc(1, sizeof(*known));
-        if (known && onednn_md_copy(&known->desc, desc) != dnnl_success) {
-            cvy_free(known);
-            known = NULL;
-        }
-        if (known) {
-            known->next = onednn->layouts;
-            onednn->layouts = known;
-        }
-    }
-    pthread_mutex_unlock(&onednn->lock);
-    return known;
-}
-
-cvy_status onednn_layout(struct cpu_device *device, onednn_md_view desc, struct cvy_layout *layout)
+cvy_status onednn_layout(onednn_md_view desc, struct cvy_layout *layout)
 {
     onednn_md plain = {0};
     CVY_TRY(onednn_check(onednn_md_plain_like(&plain, desc), "weight layout"));
@@ -180,7 +193,7 @@ cvy_status onednn_layout(struct cpu_device *device, onednn_md_view desc, struct 
         *layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
         return CVY_OK;
     }
-    const struct known_layout *known = know_layout(device->onednn, desc);
+    const struct known_layout *known = know_layout(desc);
     if (!known)
         return cvy_fail_memory(sizeof(*known), "a weight layout");
     *layout =

@@ -3,8 +3,6 @@
 #ifndef CVY_BACKEND_CPU_ONEDNN_H
 #define CVY_BACKEND_CPU_ONEDNN_H
 
-#include <pthread.h>
-
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn_api.h"
 
@@ -24,9 +22,6 @@ enum cpu_winograd { CPU_WINOGRAD_NONE, CPU_WINOGRAD_WEIGHTS, CPU_WINOGRAD_AUTO, 
 struct cpu_onednn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct known_layout *layouts; /* every opaque layout handed out; they live as long as the device */
-    pthread_mutex_t lock;         /* of the list: threads may make plans on one device at the same time */
-    bool lock_made;
     enum cpu_winograd winograd;
 };
 
@@ -52,7 +47,7 @@ dnnl_data_type_t onednn_type(enum cvy_dtype dtype);
 /* A description of an image tensor in one of our layouts; dims N, C, H, W. The caller releases it. */
 CVY_CHECKED cvy_status onednn_image(onednn_md *desc, const struct cvy_tensor *tensor, enum cvy_layout_kind kind);
 /* Our name for a weight layout: plain where it is row-major, else opaque. */
-CVY_CHECKED cvy_status onednn_layout(struct cpu_device *device, onednn_md_view desc, struct cvy_layout *layout);
+CVY_CHECKED cvy_status onednn_layout(onednn_md_view desc, struct cvy_layout *layout);
 CVY_CHECKED cvy_status onednn_argument(struct cpu_device *device, struct onednn_call *call, int kind,
                                        onednn_md_view desc, enum onednn_source source, int32_t index);
 /* The primitive of `desc`, its scratch memory as an argument (size into plan->scratch_bytes). */

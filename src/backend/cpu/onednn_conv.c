@@ -239,7 +239,7 @@ static cvy_status add_arguments(struct cpu_device *device, const struct conv *co
         CVY_TRY(onednn_argument(device, call, DNNL_ARG_BIAS,
                                 dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1), FROM_INPUT, 2));
     const onednn_md_view w = dnnl_primitive_desc_query_md(desc, queries[pass][1], 0);
-    return onednn_layout(device, w, &conv->w->layout);
+    return onednn_layout(w, &conv->w->layout);
 }
 
 static cvy_status build(struct cpu_device *device, struct conv *conv, dnnl_alg_kind_t algorithm,
