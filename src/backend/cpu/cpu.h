@@ -30,6 +30,7 @@ struct cpu_device {
     enum cvy_layout_kind blocked;      /* BLOCKED16 on AVX-512, else BLOCKED8 */
     bool forced;                       /* CONVOY_CPU_LAYOUT says which layout images have */
     bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
+    int32_t chunk_units;               /* of gradients of weights in bf16 without tiles (conv/weight_gradient_plan.c) */
     struct cpu_onednn *onednn;
     const struct cpu_int8_kernels *int8;           /* of the instruction set in use (int8.h) */
     struct cpu_packing packings[CPU_MAX_PACKINGS]; /* the first packing_count: descriptions of opaque layouts */
@@ -41,6 +42,10 @@ static inline struct cpu_device *cpu_of(cvy_device *device)
 }
 /* Adds "NAME=value" to the device's settings. */
 void cpu_add_setting(struct cpu_device *device, const char *name, const char *value);
+
+/* Reads CONVOY_CPU_CHUNK (conv/weight_gradient_plan.c): CVY_USAGE when it is none of auto, short, long. auto: long
+ * where a core's first cache has 48 KiB. Their length changes how sums round. */
+CVY_CHECKED cvy_status cpu_choose_chunks(struct cpu_device *device);
 
 /* ---- layouts (layout.c) ---- */
 /* Channels side by side in memory, which are stored up to a multiple of it: 16, 8, or 1 for every other layout. */

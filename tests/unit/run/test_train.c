@@ -418,6 +418,11 @@ static void refusals(void **state)
     assert_int_equal(setenv("CONVOY_CPU_WINOGRAD", "2", 1), 0);
     expect_status(&options, CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights, auto or 1");
     assert_int_equal(unsetenv("CONVOY_CPU_WINOGRAD"), 0);
+    assert_int_equal(setenv("CONVOY_CPU_CHUNK", "short", 1), 0);
+    expect_status(&options, CVY_USAGE, "this run has CONVOY_CPU_WINOGRAD=auto CONVOY_CPU_CHUNK=short");
+    assert_int_equal(setenv("CONVOY_CPU_CHUNK", "200", 1), 0);
+    expect_status(&options, CVY_USAGE, "CONVOY_CPU_CHUNK is auto, short or long");
+    assert_int_equal(unsetenv("CONVOY_CPU_CHUNK"), 0);
     resume_options(&options, "nowhere");
     expect_status(&options, CVY_NO_INPUT, "nowhere");
     resume_options(&options, "plain/model_best.safetensors");

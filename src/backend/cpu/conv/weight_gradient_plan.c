@@ -22,10 +22,28 @@
 #define PACKED_BYTES ((size_t)16 << 20) /* of a task: what is wider is refused */
 #define MAX_EXTENT   (INT32_MAX / 4)    /* of images and windows, so that sums of them fit 32 bits */
 
-/* Tiles are best with the shorter ones as far as that was measured. */
-static int32_t chunk_units(const struct weight_gradient *s)
+/* Bytes of a core's first cache of data; 0: unknown. */
+static long first_cache_bytes(void)
 {
-    return !s->loops->rows_in_slots && sysconf(_SC_LEVEL1_DCACHE_SIZE) >= LONG_CACHE ? LONG_UNITS : CHUNK_UNITS;
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+    return sysconf(_SC_LEVEL1_DCACHE_SIZE);
+#else
+    return 0;
+#endif
+}
+
+cvy_status cpu_choose_chunks(struct cpu_device *device)
+{
+    const char *wanted = getenv("CONVOY_CPU_CHUNK");
+    const bool automatic = !wanted || !strcmp(wanted, "auto");
+    const bool longer = automatic ? first_cache_bytes() >= LONG_CACHE : !strcmp(wanted, "long");
+
+    if (!automatic && !longer && strcmp(wanted, "short") != 0)
+        return cvy_fail(CVY_USAGE, "CONVOY_CPU_CHUNK is auto, short or long, not %s", cvy_quote(wanted));
+    if (!automatic)
+        cpu_add_setting(device, "CONVOY_CPU_CHUNK", wanted);
+    device->chunk_units = longer ? LONG_UNITS : CHUNK_UNITS;
+    return CVY_OK;
 }
 
 static struct side side_of(const struct cvy_tensor *tensor, int32_t fold)
@@ -218,7 +236,8 @@ cvy_status cpu_weight_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
     s.fold = s.x_in_rows ? s.kernel[1] : 1;
     s.x = side_of(x, s.fold);
     s.dy = side_of(dy, 1);
-    s.chunk_units = chunk_units(&s);
+    /* Tiles are best with the shorter ones as far as that was measured. */
+    s.chunk_units = s.loops->rows_in_slots ? CHUNK_UNITS : cpu_of(device)->chunk_units;
     pair_images(&s, !is_matrix_product(attr));
     if (is_matrix_product(attr))
         cut_rows(&s);
