@@ -14,6 +14,8 @@ void cvy_run_clean_up(const struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save_epoch(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save_best(struct cvy_run *run);
+/* Write options.json on rank 0, with --no-checkpoints too; end_reached: the run has come to its end. */
+CVY_CHECKED cvy_status cvy_run_save_options(const struct cvy_run *run, bool end_reached);
 
 /* ---- the report (report.c) ---- */
 

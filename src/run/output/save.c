@@ -81,6 +81,18 @@ cvy_status cvy_run_save_best(struct cvy_run *run)
     return write_file(run, run->config->best_is_average ? CVY_PART_AVERAGE : CVY_PART_WEIGHTS, run->config->paths.best);
 }
 
+cvy_status cvy_run_save_options(const struct cvy_run *run, bool end_reached)
+{
+    const struct cvy_run_config *config = run->config;
+    const struct cvy_run_end end = {
+        .epoch = config->end.epoch < config->options.epochs ? config->end.epoch : 0,
+        .step = config->end.step,
+        .reached = end_reached,
+    };
+
+    return run->ranks.comm.rank == 0 ? cvy_run_options_write(config->paths.options, &config->options, &end) : CVY_OK;
+}
+
 /* ---- --gather-checkpoints ---- */
 
 /* "checkpoint_0007.safetensors" -> 7; -1 for other names. */

@@ -312,6 +312,7 @@ cvy_status cvy_run_options_write(const char *path, const struct cvy_train_option
     cvy_json_int(&json, end->epoch);
     cvy_json_key(&json, "end_step");
     cvy_json_int(&json, end->step);
+    cvy_json_put_bool(&json, "end_reached", end->reached);
     cvy_json_key(&json, "run");
     cvy_options_write_json(&saved, CVY_OPTION_RUN, &json);
     cvy_json_key(&json, "result");
@@ -337,6 +338,7 @@ static cvy_status restore(const char *path, const struct cvy_json_value *root, b
         return cvy_fail(CVY_BAD_DATA, "%s does not hold the options of a run", cvy_quote(path));
     end->epoch = cvy_json_get_int(root, "end_epoch", 0);
     end->step = cvy_json_get_int(root, "end_step", 0);
+    end->reached = cvy_json_get_bool(root, "end_reached", true); /* older files do not say: after the last step */
     if (end->epoch < 0 || end->epoch > MAX_END || end->step < 0 || end->step > MAX_END)
         return cvy_fail(CVY_BAD_DATA, "%s has an impossible end of the run", cvy_quote(path));
     if (!options->data[0])

@@ -35,10 +35,12 @@ void cvy_run_lock_release(struct cvy_run_lock *lock); /* accepts a zeroed one */
  * 0: it does not. */
 struct cvy_run_end {
     int64_t epoch, step;
+    bool reached; /* the run came to its end, with the last validation and all records: it was neither stopped nor
+                   * killed on the way */
 };
 /* options.json: the data folder and every option, so that a run directory can be resumed by its name alone. Instead of
  * --run-epochs and --run-steps it holds where the run ends: a resumed run, which counts from another epoch, ends there
- * too. */
+ * too, unless this one has reached it. */
 CVY_CHECKED cvy_status cvy_run_options_write(const char *path, const struct cvy_train_options *options,
                                              const struct cvy_run_end *end);
 /* Restore from it: the options of the run, and with `all` also those that a checkpoint stores. */

@@ -209,6 +209,14 @@ cvy_status cvy_setup_choose_epochs(struct cvy_run *run)
     return CVY_OK;
 }
 
+/* Whether the run that is continued was stopped or killed before it came to its own end, which is the last validation
+ * after its last step. A position of 0 is that of an epoch's begin, before which all of the one before is done. */
+static bool was_interrupted(const struct cvy_run_end *end, const struct cvy_train_state *state)
+{
+    return end->step == 0 || state->step < end->step ||
+           (state->step == end->step && state->position > 0 && !end->reached);
+}
+
 /* A run that was interrupted continues to its own end, unless this one is told another. */
 static struct cvy_run_end choose_end(const struct cvy_run *run)
 {
@@ -216,8 +224,8 @@ static struct cvy_run_end choose_end(const struct cvy_run *run)
     const struct cvy_train_state *state = &run->state.progress;
     const bool told = o->run_epochs > 0 || o->run_steps > 0;
     const struct cvy_run_end *old = &run->resume.end;
-    const bool interrupted = old->step == 0 || old->step > state->step; /* and not at its last step */
-    struct cvy_run_end end = {o->epochs, 0};
+    const bool interrupted = was_interrupted(old, state);
+    struct cvy_run_end end = {.epoch = o->epochs};
 
     if (o->run_epochs > 0)
         end.epoch = state->epoch + o->run_epochs;

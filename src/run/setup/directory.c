@@ -18,7 +18,6 @@ cvy_status cvy_setup_check_directory(const struct cvy_run *run)
 cvy_status cvy_setup_open_directory(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
-    struct cvy_run_end end = run->config->end;
 
     if (run->config->options.evaluate) { /* a record where one is asked for, and nothing else */
         if (run->config->options.workspace[0]) {
@@ -49,9 +48,7 @@ cvy_status cvy_setup_open_directory(struct cvy_run *run)
     cvy_output_clean(run->config->paths.plot);
     if (run->pretrained.continues) /* its options alone would start this run from the beginning */
         run->resolving->options.pretrained_weights[0] = '\0';
-    if (end.epoch >= run->config->options.epochs)
-        end.epoch = 0;
-    CVY_TRY(cvy_run_options_write(run->config->paths.options, &run->config->options, &end));
+    CVY_TRY(cvy_run_save_options(run, false));
     CVY_TRY(cvy_run_log_open(&run->state.log, &run->config->paths, &run->config->options,
                              resume->found ? &run->state.progress : NULL));
     if (run->ranks.comm.world > 1)

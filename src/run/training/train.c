@@ -160,9 +160,10 @@ static cvy_status take_step(cvy_training *t, bool *over)
         return cvy_run_evaluate(&t->run);
     CVY_TRY(cvy_loop_step(&t->loop));
     *over = cvy_loop_is_over(&t->loop);
-    if (*over)
-        cvy_loop_finish(&t->loop);
-    return CVY_OK;
+    if (!*over)
+        return CVY_OK;
+    cvy_loop_finish(&t->loop);
+    return cvy_run_save_options(&t->run, true);
 }
 
 cvy_status cvy_training_step(cvy_training *training, bool *more)

@@ -63,7 +63,9 @@ static void base_options(struct cvy_train_options *options, const char *run, con
     set(options, "log-every-step", path_of(steps));
 }
 
-/* Stops the run at its n-th progress report. */
+enum { NEVER = -1, IN_VALIDATION = -2 };
+
+/* Stops the run at its n-th progress report, or at the first one of a validation. */
 struct stopper {
     int64_t at, seen;
     cvy_training *training;
@@ -73,8 +75,8 @@ static void count_progress(void *context, const struct cvy_train_progress *progr
 {
     struct stopper *stopper = context;
 
-    (void)progress;
-    if (++stopper->seen == stopper->at)
+    stopper->seen++;
+    if (stopper->at == IN_VALIDATION ? progress->validating : stopper->seen == stopper->at)
         cvy_training_stop(stopper->training);
 }
 
@@ -84,7 +86,7 @@ static cvy_status run(const struct cvy_train_options *options, int64_t stop_at, 
     const struct cvy_train_events events = {
         .size = sizeof(struct cvy_train_events), .context = &stopper, .progress = count_progress};
 
-    if (stop_at < 0)
+    if (stop_at == NEVER)
         return cvy_train(options, &events, result);
     if (cvy_training_new(options, &events, &stopper.training) != CVY_OK)
         fail_msg("%s", cvy_error());
@@ -95,7 +97,7 @@ static cvy_status run(const struct cvy_train_options *options, int64_t stop_at, 
 
 static void run_ok(const struct cvy_train_options *options, struct cvy_train_result *result)
 {
-    if (run(options, -1, result) != CVY_OK)
+    if (run(options, NEVER, result) != CVY_OK)
         fail_msg("%s", cvy_error());
 }
 
@@ -334,6 +336,63 @@ static void parts_that_are_stopped(void **state)
     expect_same_run("plain", "stopped_parts");
 }
 
+static int64_t count_rows(const char *table)
+{
+    static const char *const columns[] = {"epoch"};
+    double *rows;
+    size_t count;
+
+    if (cvy_csv_read(path_of(table), columns, 1, &rows, &count) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    cvy_free(rows);
+    return (int64_t)count;
+}
+
+static void expect_position(const struct cvy_train_result *result, int64_t epochs, int64_t steps)
+{
+    assert_int_equal(result->epochs_done, epochs);
+    assert_int_equal(result->steps_done, steps);
+}
+
+/* A run of some steps that is stopped in the validation after the last of them still has that to do, and no step. */
+static void stopped_in_the_last_validation(const char *name, int64_t steps)
+{
+    static struct cvy_train_options options;
+    static struct cvy_train_result result;
+    char text[24], metrics[64];
+    const int64_t epochs = steps / STEPS;
+
+    snprintf(text, sizeof text, "%lld", (long long)steps);
+    snprintf(metrics, sizeof metrics, "%s/metrics.csv", name);
+    base_options(&options, name, "2");
+    set(&options, "run-steps", text);
+    assert_int_equal(run(&options, IN_VALIDATION, &result), CVY_STOPPED);
+    expect_position(&result, 0, steps);
+    assert_int_equal(count_rows(metrics), 0);
+    resume_options(&options, name);
+    assert_int_equal(run(&options, IN_VALIDATION, &result), CVY_STOPPED); /* as often as one likes */
+    expect_position(&result, 0, steps);
+    resume_options(&options, name);
+    run_ok(&options, &result);
+    expect_position(&result, epochs, steps);
+    assert_int_equal(count_rows(metrics), 1);
+    resume_options(&options, name);
+    run_ok(&options, &result);
+    expect_same_run("plain", name);
+}
+
+static void stopped_at_the_end_within_an_epoch(void **state)
+{
+    (void)state;
+    stopped_in_the_last_validation("within", STEPS - 2);
+}
+
+static void stopped_at_the_end_of_an_epoch(void **state)
+{
+    (void)state;
+    stopped_in_the_last_validation("between", STEPS);
+}
+
 /* Without --threads a resumed run computes with the threads of its checkpoint, whatever the machine offers now. */
 static void resume_keeps_threads(void **state)
 {
@@ -554,6 +613,8 @@ int main(void)
         cmocka_unit_test(resume_before_first_checkpoint),
         cmocka_unit_test(in_parts),
         cmocka_unit_test(parts_that_are_stopped),
+        cmocka_unit_test(stopped_at_the_end_within_an_epoch),
+        cmocka_unit_test(stopped_at_the_end_of_an_epoch),
         cmocka_unit_test(resume_keeps_threads),
         cmocka_unit_test(warned_not_stopped),
         cmocka_unit_test(refusals),
