@@ -125,7 +125,7 @@ static cvy_status open_dry_plan(struct cvy_info_facts *facts, enum cvy_model_mod
 
     CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, device, facts->dtype, mode, int8_states(facts, mode),
                               &graph));
-    split = cvy_split_batch(&graph, device, facts->batch);
+    split = cvy_split_batch(&graph, device, mode == CVY_MODEL_INFER, facts->batch);
     facts->streams = split.streams;
     if (split.streams > 1) {
         CVY_GOTO(cvy_stream_device_open(device, &facts->stream_device));

@@ -41,7 +41,7 @@ static cvy_status inspect_plan(const struct cvy_memory_case *run, enum cvy_model
 
     CVY_TRY(cvy_network_graph(run->architecture, run->model, device, run->dtype, mode,
                               mode == CVY_MODEL_INFER ? run->int8_state : NULL, &graph));
-    split = run->constant || run->int8_state ? cvy_split_batch(&graph, device, batch) : (struct cvy_split){batch, 1};
+    split = cvy_split_batch(&graph, device, run->constant, batch);
     if (split.streams > 1) {
         CVY_GOTO(cvy_stream_device_open(device, &one));
         device = one;

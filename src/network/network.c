@@ -240,11 +240,8 @@ cvy_status cvy_network_split(const struct cvy_network *network, int64_t batch, s
 {
     struct cvy_graph graph;
 
-    *split = (struct cvy_split){batch, 1};
-    if (!network->int8 && !network->constant)
-        return CVY_OK;
     CVY_TRY(make_graph(network, CVY_MODEL_INFER, &graph));
-    *split = cvy_split_batch(&graph, network->device, batch);
+    *split = cvy_split_batch(&graph, network->device, network->constant, batch);
     cvy_graph_release(&graph);
     return CVY_OK;
 }

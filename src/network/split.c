@@ -56,7 +56,7 @@ static int64_t images_of_stream(int64_t batch, int64_t streams, int64_t most)
     return 0;
 }
 
-struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device *device, int64_t batch)
+struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device *device, bool constant, int64_t batch)
 {
     /* The other half is for weights and for what the step before and the next one touch. */
     const int64_t room = (int64_t)(device->cache_bytes / 2) / widest_step(graph), threads = device->threads;
@@ -64,7 +64,7 @@ struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device
     const bool integers = cvy_graph_has_integers(graph);
     int64_t images, parts = 1, most;
 
-    if (graph->training || (!integers && !has_halves(graph)) || room <= 0)
+    if (graph->training || (!integers && !(constant && has_halves(graph))) || room <= 0)
         return whole;
     most = room / threads;
     if (!integers && most < HALVES)

@@ -9,7 +9,8 @@ struct cvy_split {
     int64_t images; /* that are computed at once: a divisor of the batch */
     int streams;    /* which compute so many each, by one thread; 1: all threads of the device work together */
 };
-/* For inference with parameters that stay. All of `batch` together, but for a graph in integers or 16-bit floats.
+/* All of `batch` together, but for inference in integers, whose quantizers' states stay, and in 16-bit floats with
+ * parameters that are `constant` (cvy_network.constant): streams share what is made of the parameters.
  *
  * In integers, whose steps take about as long as memory does, and whose results depend on neither number (products that
  * are left in floats may round otherwise): the most images, but at least one, with which what the widest step reads and
@@ -18,6 +19,6 @@ struct cvy_split {
  * they have written: one for each thread, unless in the last round more than one in 32 of all places for images would
  * be empty. In 16-bit floats streams are the same, of four images at least where the batch has as many
  * for each; where there can be none, all of the batch is computed at once. */
-struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device *device, int64_t batch);
+struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device *device, bool constant, int64_t batch);
 
 #endif
