@@ -3,9 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Means over so many steps that no healthy training reaches, as multiples of the loss of guessing, plus an amount for
- * sets of few classes. One step of an unlucky batch may be far above the mean; ten in a row are not. The measured
- * beginnings of healthy and diverging trainings are in tests/unit/run/test_divergence.c. */
+/* Means over so many steps that no healthy training reaches, but for a fresh one in its first steps, as multiples of
+ * the loss of guessing, plus an amount for sets of few classes. One step of an unlucky batch may be far above the mean;
+ * ten in a row are not. The measured beginnings of healthy and diverging trainings are in
+ * tests/unit/run/test_divergence.c. */
 static const struct {
     int steps;
     double factor, offset;

@@ -12,8 +12,9 @@ enum { CVY_FIRST_STEPS = 32 };
 /* Adds the loss of a step to the recent ones. When the training diverges with it, diverged_step and diverged_loss say
  * so, and later losses change nothing any more. guess: loss of the best answer that ignores the image; 0: not known,
  * then only numbers that are not finite count. scaled: a loss that is not finite is an overflow, which the loss scale
- * answers, unless CVY_RECENT_STEPS of them follow one another. fresh: the weights were random numbers in step 1,
- * and are still there to go back to after CVY_FIRST_STEPS: within these only single steps count. */
+ * answers, unless CVY_RECENT_STEPS of them follow one another. fresh: the training begins with random weights, and its
+ * first epoch, to whose begin it can go back, is longer than CVY_FIRST_STEPS: up to that step the means of several
+ * losses say nothing, and only a single one does, that is not finite or beyond the limit of one. */
 void cvy_divergence_add(struct cvy_train_state *state, int64_t step, double loss, double guess, bool scaled,
                         bool fresh);
 /* Whether the losses of the last steps are those of a training that goes well: a state to go back to. */
