@@ -185,18 +185,22 @@ static bool names_network(const struct cvy_train_options *options)
 /* "batch-size 256, lr 0.1, ...": what PyTorch's program has for what the line leaves to be chosen. */
 static void list_defaults(const struct cvy_train_options *options, char *list, size_t size)
 {
-    static const char *const chosen[] = {"data-backend", "model-config", "epochs",   "batch-size",   "image-size", "lr",
-                                         "lr-schedule",  "warmup",       "momentum", "weight-decay", "val-loss"};
+    static const char *const chosen[] = {"data-backend", "model-config", "epochs",       "batch-size",
+                                         "image-size",   "eval-resize",  "lr",           "lr-schedule",
+                                         "warmup",       "momentum",     "weight-decay", "val-loss"};
+    const bool sized = line_gives(options, "image-size");
     struct cvy_train_options *there = cvy_train_options_new();
     struct cvy_train_plan *plan = NULL;
     size_t used = 0;
 
     list[0] = '\0';
     if (there && cvy_train_options_set(there, "recipe", "reference", CVY_FROM_FLAG) == CVY_OK &&
+        (!sized ||
+         cvy_train_options_set(there, "image-size", train_option(options, "image-size"), CVY_FROM_FLAG) == CVY_OK) &&
         cvy_train_dry_run(there, 1, &plan) != CVY_OK)
         plan = NULL;
     for (size_t i = 0; plan && i < sizeof(chosen) / sizeof(chosen[0]) && used < size; i++)
-        if (!line_gives(options, chosen[i]))
+        if (!line_gives(options, chosen[i]) && (sized || strcmp(chosen[i], "eval-resize") != 0))
             used += (size_t)snprintf(list + used, size - used, "%s%s %s", used ? ", " : "", chosen[i],
                                      train_option(cvy_train_plan_options(plan), chosen[i]));
     cvy_train_plan_free(plan);

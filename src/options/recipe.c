@@ -188,7 +188,7 @@ static const char *split_name(char *file)
     return hash + 1;
 }
 
-cvy_status cvy_recipe_apply_named(struct cvy_train_options *options)
+static cvy_status apply_named(struct cvy_train_options *options)
 {
     char file[CVY_PATH_MAX];
     const char *wanted, *text = cvy_recipe_text(options->recipe);
@@ -212,4 +212,32 @@ cvy_status cvy_recipe_apply_named(struct cvy_train_options *options)
                                           : cvy_recipe_apply(options, file, data, wanted, CVY_FROM_RECIPE);
     cvy_free(data);
     return status;
+}
+
+/* With another image size than the recipe's, its validation keeps the margin around the central crop: 256 for 224 is 32
+ * more than the image, as PyTorch's program has it for every size. */
+static cvy_status keep_margin(struct cvy_train_options *options)
+{
+    struct cvy_train_options *alone;
+    cvy_status status;
+
+    if (cvy_option_source_of(options, "eval-resize") != CVY_FROM_RECIPE ||
+        cvy_option_source_of(options, "image-size") <= CVY_FROM_RECIPE)
+        return CVY_OK;
+    alone = cvy_calloc(1, sizeof *alone);
+    if (!alone)
+        return cvy_fail_memory(sizeof *alone, "a recipe");
+    cvy_train_options_init(alone);
+    snprintf(alone->recipe, sizeof alone->recipe, "%s", options->recipe);
+    status = apply_named(alone);
+    if (status == CVY_OK && alone->image_size > 0)
+        options->eval_resize = options->image_size + alone->eval_resize - alone->image_size;
+    cvy_free(alone);
+    return status;
+}
+
+cvy_status cvy_recipe_apply_named(struct cvy_train_options *options)
+{
+    CVY_TRY(apply_named(options));
+    return keep_margin(options);
 }

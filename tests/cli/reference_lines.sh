@@ -87,6 +87,14 @@ expect_text err 'chosen from the data by the automatic recipe .*--recipe referen
 expect 0 "$convoy" train --dry-run --recipe resnet50-90e --optimizer-batch-size 600 /nowhere
 expect_text err 'not a multiple of the 256 images of one pass: a step has 512'
 expect_text out '^a step has 512 images'
+# With another image size validation has its margin, 32 pixels: of a line that gives every value, and of launch.py's.
+expect 0 "$convoy" train --dry-run /nowhere --arch resnet50 -c fanin --label-smoothing 0.1 -b 256 --lr 2.048 --mom 0.875 \
+    --lr-schedule cosine --epochs 90 --warmup 8 --wd 3.0517578125e-05 --image-size 160
+expect_text out '^eval-resize +192 +derived$'
+expect 0 "$convoy" train --dry-run /nowhere --model resnet50 --precision AMP --mode convergence --platform DGXA100 --image-size 160
+expect_text out '^eval-resize +192 +recipe$'
+expect 0 "$convoy" train --dry-run /nowhere --arch resnet50 --image-size 288
+expect_text err '--recipe reference gives: .*eval-resize 320, lr 0.1'
 # Ranks that are only counted are like this one.
 make_shapes data 8 2
 expect 0 "$convoy" train data --dry-run --processes 2

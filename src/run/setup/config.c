@@ -14,7 +14,10 @@
 #include "run/setup/stages.h"
 #include "weights/model_variant.h"
 
-enum { SYNTHETIC_CLASSES = 1000 };
+enum {
+    SYNTHETIC_CLASSES = 1000,
+    REFERENCE_MARGIN = 32 /* around the central crop of PyTorch's program, whose lines give every other value */
+};
 
 /* ---- recipes ---- */
 
@@ -100,7 +103,7 @@ cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_op
     if (o->image_size == 0)
         o->image_size = cvy_architecture_find(o->arch)->default_image_size;
     if (o->eval_resize == 0)
-        o->eval_resize = cvy_usual_resize(o->image_size);
+        o->eval_resize = cvy_options_are_whole(o) ? o->image_size + REFERENCE_MARGIN : cvy_usual_resize(o->image_size);
     if (o->num_classes == 0)
         o->num_classes = counted;
     if (!o->squeeze_width[0]) /* said in the checkpoint, whatever later versions choose */

@@ -236,95 +236,6 @@ static void files_of_several_recipes(void **state)
     assert_true(o.lr == 4);
 }
 
-/* The number of epochs that a name of a published configuration ends with ("-90e"); 0: it is none. */
-static int64_t published_epochs(const char *name)
-{
-    const char *last = strrchr(name, '-');
-    char *end;
-    const long epochs = last ? strtol(last + 1, &end, 10) : 0;
-
-    return epochs > 0 && strcmp(end, "e") == 0 ? epochs : 0;
-}
-
-/* The automatic recipe chooses nothing of it, however small the data set is, but for the loss scale that fp32 has not.
- */
-static void expect_complete(struct cvy_train_options *o, const char *name)
-{
-    const struct cvy_data_summary summary = {.images = 400, .median_side = 64, .turned = true};
-
-    assert_int_equal(cvy_auto_recipe(&summary, o), CVY_OK);
-    for (size_t i = 0; cvy_train_option_at(i); i++) {
-        const char *option = cvy_train_option_at(i)->name;
-        if (o->source[i] == CVY_FROM_AUTO && (o->amp || strcmp(option, "static-loss-scale") != 0) &&
-            (o->lr_per_256 == 0 || strcmp(option, "lr") != 0))
-            fail_msg("%s leaves %s to the automatic recipe", name, option);
-    }
-}
-
-/* What all published configurations have in common: a learning rate of 0.256 for 256 images of a step, whole batches in
- * a step, mixup for 250 epochs only, smoothing, a cosine, and a weight decay of a power of two. */
-static void published_recipes(void **state)
-{
-    int found = 0;
-
-    for (size_t i = 0; cvy_recipe_name(i); i++) {
-        const char *name = cvy_recipe_name(i);
-        const int64_t epochs = published_epochs(name);
-        struct cvy_train_options o = fresh();
-        double rate;
-
-        if (epochs == 0)
-            continue;
-        found++;
-        set(&o, "recipe", name);
-        assert_int_equal(cvy_recipe_apply_named(&o), CVY_OK);
-        rate = o.lr_per_256 > 0 ? o.lr_per_256 * (double)o.optimizer_batch_size / 256 : o.lr;
-        if (o.epochs != epochs || o.mixup != (epochs == 250 ? 0.2 : 0.0) || o.label_smoothing != 0.1 ||
-            o.momentum != 0.875 || o.nesterov || strcmp(o.lr_schedule, "cosine") != 0 ||
-            o.optimizer_batch_size % o.batch_size != 0 || fabs(rate - (double)o.optimizer_batch_size * 0.001) > 1e-12 ||
-            (o.weight_decay != 1.0 / 32768 && o.weight_decay != 1.0 / 16384) ||
-            (o.warmup != 8 && !(o.warmup == 16 && strstr(name, "2019-dgx2"))) ||
-            strncmp(name, o.arch, strlen(o.arch)) != 0)
-            fail_msg("%s is not as published", name);
-        if (strstr(name, "-tf-"))
-            assert_true(o.num_classes == 1001 && strcmp(o.padding, "same") == 0 && strcmp(o.lr_unit, "step") == 0 &&
-                        strcmp(o.mixup_rule, "tensorflow") == 0 && strcmp(o.data_backend, "tensorflow") == 0);
-        if (strstr(name, "-amp-"))
-            assert_true(o.amp && o.static_loss_scale >= 128);
-        expect_complete(&o, name);
-    }
-    assert_true(found >= 90);
-}
-
-/* TensorFlow's own scale, where its scripts give none: 2^15 at first, doubled after 2000 steps without an end. */
-static void dynamic_scales_of_tensorflow(void **state)
-{
-    static const char *const names[] = {"ssd320-1gpu-amp", "ssd320-4gpu-amp", "ssd320-8gpu-amp", "ssd320-bench-amp",
-                                        "se-resnext101-32x4d-tf-dgxa100-amp-90e"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct cvy_train_options o = fresh();
-        set(&o, "recipe", names[i]);
-        assert_int_equal(cvy_recipe_apply_named(&o), CVY_OK);
-        assert_true(o.amp && o.static_loss_scale == 32768);
-        assert_string_equal(o.loss_scale_rule, "tensorflow");
-    }
-}
-
-/* `--recipe reference` leaves nothing to the automatic recipe. */
-static void reference_is_complete(void **state)
-{
-    struct cvy_train_options o = fresh(), bare = fresh();
-
-    set(&o, "recipe", "reference");
-    assert_int_equal(cvy_recipe_apply_named(&o), CVY_OK);
-    expect_complete(&o, "reference");
-    assert_string_equal(o.arch, bare.arch);
-    assert_true(o.epochs == bare.epochs && o.batch_size == bare.batch_size && o.lr == bare.lr &&
-                o.warmup == bare.warmup && o.weight_decay == bare.weight_decay && o.image_size == 224 &&
-                o.label_smoothing == bare.label_smoothing && strcmp(o.lr_schedule, bare.lr_schedule) == 0);
-}
-
 /* Photographs that are stored turned are turned, unless a flag says otherwise. */
 static void turned_photographs(void **state)
 {
@@ -574,7 +485,6 @@ static void json(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(defaults), TEST(names), TEST(impossible_values), TEST(long_text), TEST(precedence),
-          TEST(texts), TEST(recipes), TEST(files_of_several_recipes), TEST(published_recipes),
-          TEST(reference_is_complete), TEST(dynamic_scales_of_tensorflow), TEST(turned_photographs),
-          TEST(automatic_recipe), TEST(automatic_bn_momentum), TEST(automatic_few_images), TEST(automatic_batch),
-          TEST(automatic_fine_tuning), TEST(json), TEST(json_of_another_group))
+          TEST(texts), TEST(recipes), TEST(files_of_several_recipes), TEST(turned_photographs), TEST(automatic_recipe),
+          TEST(automatic_bn_momentum), TEST(automatic_few_images), TEST(automatic_batch), TEST(automatic_fine_tuning),
+          TEST(json), TEST(json_of_another_group))
