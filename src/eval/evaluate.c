@@ -149,11 +149,12 @@ static cvy_status run_part(void *context, struct cvy_stream *stream, int64_t fir
                               : read_answers(evaluator, &stream->plan, (size_t)first, wanted->probabilities);
 }
 
-cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images, bool want_probabilities)
+cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images, int64_t count,
+                             bool want_probabilities)
 {
     struct wanted wanted = {evaluator, images, want_probabilities};
 
-    return cvy_streams_run(&evaluator->streams, run_part, &wanted);
+    return cvy_streams_run(&evaluator->streams, count, run_part, &wanted);
 }
 
 /* An image as people look at it: bytes. */
@@ -268,7 +269,7 @@ cvy_status cvy_evaluator_pass(struct cvy_evaluator *evaluator, struct cvy_source
         if (!batch)
             break;
         start = cvy_clock();
-        CVY_TRY(cvy_evaluator_run(evaluator, batch->images, false));
+        CVY_TRY(cvy_evaluator_run(evaluator, batch->images, batch->count, false));
         CVY_TRY(count_batch(evaluator, pass, batch));
         if (pass->latency)
             pass->latency[pass->batches] = cvy_clock() - start;

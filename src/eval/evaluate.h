@@ -46,8 +46,9 @@ CVY_CHECKED cvy_status cvy_evaluator_open_beside(struct cvy_evaluator *evaluator
 CVY_CHECKED cvy_status cvy_evaluator_open_graph(struct cvy_evaluator *evaluator, struct cvy_network *network,
                                                 struct cvy_graph *graph, int64_t batch);
 void cvy_evaluator_close(struct cvy_evaluator *evaluator); /* accepts a zeroed one */
-/* Computes one batch of images and reads back `logits` and, if wanted, `probabilities`, or the detections. */
-CVY_CHECKED cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images,
+/* Computes the first `count` of a batch of images and reads back their `logits` and, if wanted, `probabilities`, or the
+ * detections. What stands for the others is computed, too, in part or whole: `images` has memory for all. */
+CVY_CHECKED cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images, int64_t count,
                                          bool want_probabilities);
 
 /* Called after each batch with the number of batches done; false ends the pass with CVY_STOPPED. */

@@ -113,7 +113,7 @@ static cvy_status classify_encoded(struct cvy_predictor *predictor, const struct
     CVY_TRY(cvy_predictor_expect_classifier(predictor));
     CVY_TRY(cvy_predictor_open_single(predictor));
     CVY_TRY(cvy_transform_image(&transform, predictor->decoder, &predictor->resizer, encoded, NULL, predictor->pixels));
-    CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, true));
+    CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, 1, true));
     if (logits)
         memcpy(logits, predictor->one.logits, bytes);
     if (probabilities)
@@ -194,7 +194,7 @@ static cvy_status classify_dataset(struct cvy_predictor *predictor, const struct
         CVY_GOTO(cvy_source_next(&source, &batch));
         if (!batch)
             break;
-        CVY_GOTO(cvy_evaluator_run(evaluator, batch->images, true));
+        CVY_GOTO(cvy_evaluator_run(evaluator, batch->images, batch->count, true));
         answer_batch(evaluator, dataset, batch, handler, context, &worst, sentence, sizeof sentence);
     }
     status = worst;

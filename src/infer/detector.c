@@ -183,7 +183,7 @@ static cvy_status detect_encoded(cvy_detector *detector, const struct cvy_encode
     CVY_TRY(cvy_transform_detection(&transform, predictor->decoder, &predictor->resizer, encoded, &truth, NULL,
                                     (float *)(void *)predictor->pixels, &(struct cvy_target_boxes){boxes, labels}));
     CVY_TRY(detect_image(predictor, predictor->decoder, encoded, width, height));
-    CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, false));
+    CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, 1, false));
     *count = take_objects(detector, &predictor->one, 0, threshold, *width, *height, objects);
     return CVY_OK;
 }
@@ -368,7 +368,7 @@ static cvy_status detect_batches(struct job *job, struct cvy_source *source, str
         CVY_TRY(cvy_source_next(source, &job->batch));
         if (!job->batch)
             break;
-        CVY_TRY(cvy_evaluator_run(evaluator, job->batch->images, false));
+        CVY_TRY(cvy_evaluator_run(evaluator, job->batch->images, job->batch->count, false));
         CVY_TRY(cvy_parallel_run(&work, job->batch->count, job->detector->predictor.workers));
         answer_batch(job, handler, context, &bad);
     }

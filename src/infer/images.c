@@ -243,7 +243,7 @@ static cvy_status classify_batches(struct cvy_predictor *predictor, struct decod
         CVY_TRY(cvy_predictor_stopped(predictor));
         CVY_TRY(find_evaluator(predictor, &predictor->images, &predictor->network, batch, &evaluator));
         CVY_TRY(cvy_parallel_run(&work, batch, batch < predictor->workers ? (int)batch : predictor->workers));
-        CVY_TRY(cvy_evaluator_run(evaluator, decoding->pixels, true));
+        CVY_TRY(cvy_evaluator_run(evaluator, decoding->pixels, batch, true));
         put_answers(evaluator, decoding->first, batch, outputs);
         for (int64_t i = 0; outputs->status && i < batch; i++)
             note_image(decoding, evaluator, i, outputs, &worst, sentence);
@@ -336,7 +336,7 @@ static cvy_status classify_tensor(struct cvy_predictor *predictor, const struct 
         CVY_TRY(find_evaluator(predictor, &predictor->tensors, &predictor->tensors.network, batch, &evaluator));
         for (int32_t i = 0; i < batch; i++)
             copy_image(tensor, first + i, images + (size_t)i * floats);
-        CVY_TRY(cvy_evaluator_run(evaluator, (const uint8_t *)images, true));
+        CVY_TRY(cvy_evaluator_run(evaluator, (const uint8_t *)images, batch, true));
         put_answers(evaluator, first, batch, outputs);
     }
     for (int i = 0; outputs->status && i < tensor->images; i++)

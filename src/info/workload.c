@@ -106,7 +106,7 @@ cvy_status cvy_workload_iterate(struct cvy_workload *workload)
 
     CVY_TRY(next_batch(workload, &batch));
     if (!workload->training)
-        return cvy_evaluator_run(&workload->evaluator, batch->images, true);
+        return cvy_evaluator_run(&workload->evaluator, batch->images, workload->batch, true);
     CVY_TRY(cvy_trainer_step(trainer, batch, 1e-3));
     return trainer->sent > trainer->lag ? cvy_trainer_result(trainer, trainer->lag, &result) : CVY_OK;
 }

@@ -106,20 +106,24 @@ void cvy_streams_close(struct cvy_streams *streams)
 
 /* ---- running ---- */
 
-static int64_t parts_of(const struct cvy_streams *streams)
+/* The parts that hold the first `images` images of a batch. */
+static int64_t parts_of(const struct cvy_streams *streams, int64_t images)
 {
-    return streams->batch / streams->stream->plan.batch;
+    const int64_t part = streams->stream->plan.batch;
+
+    return (images + part - 1) / part;
 }
 
 int64_t cvy_streams_rounds(const struct cvy_streams *streams)
 {
-    return (parts_of(streams) + streams->count - 1) / streams->count;
+    return (parts_of(streams, streams->batch) + streams->count - 1) / streams->count;
 }
 
 struct run {
     struct cvy_streams *streams;
     cvy_stream_part part;
     void *context;
+    int64_t parts;
     bool even;
     atomic_llong next;
     atomic_bool failed;
@@ -129,21 +133,24 @@ struct run {
 static cvy_status run_stream(struct run *run, int number)
 {
     struct cvy_stream *stream = &run->streams->stream[number];
-    const int64_t parts = parts_of(run->streams);
 
     for (int64_t turn = 0; !run->failed; turn++) {
         const int64_t part = run->even ? number + turn * run->streams->count : atomic_fetch_add(&run->next, 1);
 
-        if (part >= parts)
+        if (part >= run->parts)
             break;
         CVY_TRY(run->part(run->context, stream, part * stream->plan.batch));
     }
     return CVY_OK;
 }
 
-cvy_status cvy_streams_run(struct cvy_streams *streams, cvy_stream_part part, void *context)
+cvy_status cvy_streams_run(struct cvy_streams *streams, int64_t images, cvy_stream_part part, void *context)
 {
-    struct run run = {streams, part, context, streams->stream->plan.profile, 0, false};
+    struct run run = {.streams = streams,
+                      .part = part,
+                      .context = context,
+                      .parts = parts_of(streams, images),
+                      .even = streams->stream->plan.profile};
     cvy_status first = CVY_OK;
     char text[1024] = "";
 

@@ -30,10 +30,12 @@ CVY_CHECKED cvy_status cvy_streams_open_graph(struct cvy_streams *streams, struc
                                               struct cvy_graph *graph, int64_t batch);
 void cvy_streams_close(struct cvy_streams *streams); /* accepts a zeroed one */
 
-/* Calls `part` for every part of the batch: the images from `first` on, as many as the stream's plan has. Parts go to
- * whichever stream is free; while a plan is profiled they go round. The first failure that is met ends it. */
+/* Calls `part` for the parts of the batch that hold its first `images` images: those from `first` on, as many as the
+ * stream's plan has. Parts go to whichever stream is free; while a plan is profiled they go round. The first failure
+ * that is met ends it. */
 typedef cvy_status (*cvy_stream_part)(void *context, struct cvy_stream *stream, int64_t first);
-CVY_CHECKED cvy_status cvy_streams_run(struct cvy_streams *streams, cvy_stream_part part, void *context);
+CVY_CHECKED cvy_status cvy_streams_run(struct cvy_streams *streams, int64_t images, cvy_stream_part part,
+                                       void *context);
 /* The parts of a batch that the first stream computes when they go round: no other one has more. */
 int64_t cvy_streams_rounds(const struct cvy_streams *streams);
 

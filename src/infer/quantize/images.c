@@ -102,7 +102,7 @@ cvy_status cvy_ptq_run(struct cvy_ptq *ptq, enum cvy_ptq_graph kind, const char 
         CVY_GOTO(cvy_source_next(&source, &batch));
         if (!batch)
             break;
-        CVY_GOTO(cvy_evaluator_run(&evaluator, batch->images, false));
+        CVY_GOTO(cvy_evaluator_run(&evaluator, batch->images, batch->count, false));
         CVY_GOTO(receive(context, &evaluator, batch));
         CVY_GOTO(cvy_ptq_progress(ptq, stage, done, cvy_source_batches(&source)));
     }
@@ -127,7 +127,7 @@ static cvy_status classify(struct cvy_ptq *ptq, struct cvy_evaluator *evaluator,
         CVY_TRY(cvy_source_next(source, &batch));
         if (!batch)
             break;
-        CVY_TRY(cvy_evaluator_run(evaluator, batch->images, false));
+        CVY_TRY(cvy_evaluator_run(evaluator, batch->images, batch->count, false));
         for (int32_t i = 0; i < batch->count; i++) {
             const float *logits = evaluator->logits + (int64_t)i * classes;
 

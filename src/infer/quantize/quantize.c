@@ -98,7 +98,7 @@ static cvy_status time_both(struct cvy_evaluator *evaluators[2], double medians[
     for (int run = -1; run < RUNS && (run < 5 || cvy_clock() - begin < longest); run++) { /* one to warm up */
         for (int i = 0; i < 2; i++) {
             const double start = cvy_clock();
-            CVY_GOTO(cvy_evaluator_run(evaluators[i], images, false));
+            CVY_GOTO(cvy_evaluator_run(evaluators[i], images, evaluators[i]->batch, false));
             if (run >= 0)
                 seconds[i][run] = 1000 * (cvy_clock() - start);
         }

@@ -47,7 +47,8 @@ static cvy_status answer(const struct ranking *ranking, int32_t batch, float *va
 {
     struct cvy_evaluator *evaluator = &ranking->ptq->rounded;
 
-    CVY_TRY(cvy_evaluator_run(evaluator, ranking->images + (size_t)batch * ranking->batch_bytes, false));
+    CVY_TRY(
+        cvy_evaluator_run(evaluator, ranking->images + (size_t)batch * ranking->batch_bytes, evaluator->batch, false));
     for (int i = 0; i < ranking->answers.results; i++) {
         CVY_TRY(cvy_plan_read_floats(cvy_evaluator_plan(evaluator), ranking->answers.names[i], values,
                                      ranking->answers.counts[i]));

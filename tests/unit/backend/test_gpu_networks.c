@@ -241,7 +241,7 @@ static void hooks_come_between_the_parts(void **state)
 static void ask(struct cvy_evaluator *evaluator, struct cvy_store *store, float logits[BATCH * CLASSES])
 {
     cvy_plan_use_store(cvy_evaluator_plan(evaluator), store);
-    must(cvy_evaluator_run(evaluator, pixels, false), "an answer");
+    must(cvy_evaluator_run(evaluator, pixels, evaluator->batch, false), "an answer");
     memcpy(logits, evaluator->logits, BATCH * CLASSES * sizeof *logits);
 }
 
@@ -424,7 +424,7 @@ static void networks_train_and_infer(void **state)
             fail_msg("%s: loss %g, then %g", archs[i], (double)losses[0], (double)losses[1]);
         must(cvy_evaluator_open(&evaluator, &t.network, BATCH), archs[i]);
         for (int turn = 0; turn < 3; turn++) { /* step by step, recorded, played */
-            must(cvy_evaluator_run(&evaluator, pixels, true), archs[i]);
+            must(cvy_evaluator_run(&evaluator, pixels, evaluator.batch, true), archs[i]);
             for (int n = 0; n < BATCH; n++) {
                 float sum = 0;
                 for (int k = 0; k < CLASSES; k++)
@@ -462,8 +462,8 @@ static void answers_agree_with_the_cpu(void **state)
     other.network.store.version++;
     must(cvy_evaluator_open(&there, &t.network, BATCH), "gpu");
     must(cvy_evaluator_open(&here, &other.network, BATCH), "cpu");
-    must(cvy_evaluator_run(&there, pixels, false), "gpu");
-    must(cvy_evaluator_run(&here, pixels, false), "cpu");
+    must(cvy_evaluator_run(&there, pixels, there.batch, false), "gpu");
+    must(cvy_evaluator_run(&here, pixels, here.batch, false), "cpu");
     for (int i = 0; i < BATCH * CLASSES; i++) /* 50 layers of sums in another order */
         assert_true(fabsf(there.logits[i] - here.logits[i]) <= 1e-3f);
     cvy_evaluator_close(&there);

@@ -57,7 +57,7 @@ static void add(cvy_status first, cvy_status second, double sums[CVY_EVAL_LOSSES
     const struct cvy_batch batch = {
         .images = (const uint8_t *)images, .boxes = boxes, .box_labels = labels, .status = status, .count = BATCH};
 
-    must(cvy_evaluator_run(&evaluator, batch.images, false));
+    must(cvy_evaluator_run(&evaluator, batch.images, batch.count, false));
     must(cvy_detection_loss_add(&loss, cvy_evaluator_plan(&evaluator), &batch, sums));
 }
 

@@ -55,7 +55,7 @@ static void train_and_infer(const struct cvy_architecture *architecture, const s
     if (!(isfinite(loss[0]) && loss[1] < loss[0]))
         fail_msg("%s, %d pixels: loss %g, then %g", name, (int)model->image_size, (double)loss[0], (double)loss[1]);
     must(cvy_evaluator_open(&evaluator, &network, BATCH), name);
-    must(cvy_evaluator_run(&evaluator, pixels, true), name);
+    must(cvy_evaluator_run(&evaluator, pixels, evaluator.batch, true), name);
     for (int i = 0; i < BATCH; i++) {
         float sum = 0;
         for (int k = 0; k < model->num_classes; k++) {

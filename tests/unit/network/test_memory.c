@@ -50,7 +50,7 @@ static void take_turns(size_t bytes, struct outcome *outcome)
         must(cvy_trainer_loss(&trainer, &outcome->loss[s]));
         if (!bytes) /* in a workspace the constants are lost anyway, and made again without being told */
             network.store.version++;
-        must(cvy_evaluator_run(&evaluator, images, false));
+        must(cvy_evaluator_run(&evaluator, images, evaluator.batch, false));
         memcpy(outcome->logits[s], evaluator.logits, sizeof outcome->logits[s]);
         /* The numbers of a batch outlive what another plan does to the plan's memory, other results do not. */
         must(cvy_trainer_loss(&trainer, &again));

@@ -123,8 +123,8 @@ static void answer(const char *name, int32_t size, int threads, size_t cache_byt
     assert_int_equal(evaluator.streams.count, split.streams);
     assert_int_equal(cvy_evaluator_plan(&evaluator)->batch, split.images);
     assert_int_equal(cvy_evaluator_plan(&evaluator)->device->threads, split.streams > 1 ? 1 : threads);
-    must(cvy_evaluator_run(&evaluator, images, true));
-    must(cvy_evaluator_run(&evaluator, images, true));
+    must(cvy_evaluator_run(&evaluator, images, evaluator.batch, true));
+    must(cvy_evaluator_run(&evaluator, images, evaluator.batch, true));
     memset(answers, 0, sizeof *answers);
     take_answers(&evaluator, 0, answers);
     cvy_evaluator_close(&evaluator);
@@ -256,7 +256,7 @@ static bool answer_halves(const char *name, int32_t size, int streams, bool floa
 
         if (floats)
             given = float_images + first * values;
-        must(cvy_evaluator_run(&evaluator, given, true));
+        must(cvy_evaluator_run(&evaluator, given, evaluator.batch, true));
         take_answers(&evaluator, first, answers);
     }
     cvy_evaluator_close(&evaluator);
@@ -347,8 +347,8 @@ static void compare_alone(struct cvy_evaluator *beside, const void *given)
 
     must(cvy_evaluator_open(&alone, beside->network, BATCH));
     assert_ptr_not_equal(cvy_evaluator_plan(&alone)->constants, cvy_evaluator_plan(beside)->constants);
-    must(cvy_evaluator_run(&alone, given, true));
-    must(cvy_evaluator_run(beside, given, true));
+    must(cvy_evaluator_run(&alone, given, alone.batch, true));
+    must(cvy_evaluator_run(beside, given, beside->batch, true));
     take_answers(&alone, 0, &own);
     take_answers(beside, 0, &shared);
     assert_memory_equal(&shared, &own, sizeof own);
@@ -413,7 +413,7 @@ static void refuse_memory(bool halves)
         assert_true(status == CVY_OK || n < 100000);
     }
     assert_int_equal(evaluator.streams.count, 2);
-    must(cvy_evaluator_run(&evaluator, images, true));
+    must(cvy_evaluator_run(&evaluator, images, evaluator.batch, true));
     cvy_evaluator_close(&evaluator);
     close_subject(&subject);
 }
@@ -459,18 +459,53 @@ static void every_part_once(void **state)
         struct tally tally = {.streams = &streams, .refused = -1};
 
         streams.stream->plan.profile = profile;
-        must(cvy_streams_run(&streams, count_part, &tally));
+        must(cvy_streams_run(&streams, streams.batch, count_part, &tally));
         for (int i = 0; i < BATCH; i++)
             assert_int_equal(tally.seen[i], 1);
         assert_int_equal(tally.parts[0] + tally.parts[1], BATCH);
         if (profile)
             assert_int_equal(tally.parts[0], 2);
         tally.refused = 3;
-        assert_int_equal(cvy_streams_run(&streams, count_part, &tally), CVY_BAD_DATA);
+        assert_int_equal(cvy_streams_run(&streams, streams.batch, count_part, &tally), CVY_BAD_DATA);
         assert_string_equal(cvy_error(), "image 3 is refused");
     }
     cvy_streams_close(&streams);
     close_subject(&subject);
+}
+
+/* Of a batch that is filled in part, the parts that hold its images. */
+static void filled_parts(void **state)
+{
+    static const size_t cache_bytes[] = {2 * 22000, (size_t)1 << 30}; /* an image at a time, two */
+    struct answers whole, some;
+
+    for (int i = 0; i < 2; i++) {
+        struct subject subject;
+        struct cvy_evaluator evaluator;
+
+        open_subject(&subject, "resnet18", SIZE, 2, cache_bytes[i]);
+        must(cvy_evaluator_open(&evaluator, &subject.network, BATCH));
+        const int64_t part = cvy_evaluator_plan(&evaluator)->batch;
+        assert_int_equal(part, i + 1);
+        must(cvy_evaluator_run(&evaluator, images, BATCH, true));
+        take_answers(&evaluator, 0, &whole);
+        for (int64_t count = 1; count <= BATCH; count++) {
+            const int64_t computed = (count + part - 1) / part * part;
+            struct tally tally = {.streams = &evaluator.streams, .refused = -1};
+
+            must(cvy_streams_run(&evaluator.streams, count, count_part, &tally));
+            for (int64_t first = 0; first < BATCH; first++)
+                assert_int_equal(tally.seen[first], first < computed && first % part == 0);
+            memset(evaluator.logits, 0, sizeof whole.logits);
+            must(cvy_evaluator_run(&evaluator, images, count, false));
+            take_answers(&evaluator, 0, &some);
+            assert_memory_equal(some.logits, whole.logits, (size_t)computed * CLASSES * sizeof(float));
+            for (int64_t j = computed * CLASSES; j < BATCH * CLASSES; j++)
+                assert_true(some.logits[j] == 0);
+        }
+        cvy_evaluator_close(&evaluator);
+        close_subject(&subject);
+    }
 }
 
 /* 95 images by three streams, which leave one place in 96 empty. */
@@ -485,7 +520,7 @@ static void uneven_parts(void **state)
     assert_true(streams.count == 3 && streams.stream->plan.batch == 1);
     assert_int_equal(cvy_streams_rounds(&streams), 32);
     streams.stream->plan.profile = true;
-    must(cvy_streams_run(&streams, count_part, &tally));
+    must(cvy_streams_run(&streams, streams.batch, count_part, &tally));
     for (int i = 0; i < MANY; i++)
         assert_int_equal(tally.seen[i], 1);
     assert_true(tally.parts[0] == 32 && tally.parts[1] == 32 && tally.parts[2] == 31);
@@ -508,7 +543,7 @@ static void one_thread_for_all(void **state)
         streams.stream->plan.profile = profile;
 #pragma omp parallel num_threads(2)
 #pragma omp single
-        status = cvy_streams_run(&streams, count_part, &tally);
+        status = cvy_streams_run(&streams, streams.batch, count_part, &tally);
         must(status);
         for (int i = 0; i < BATCH; i++)
             assert_int_equal(tally.seen[i], 1);
@@ -530,4 +565,5 @@ static int fill_images(void **state)
 RUN_TESTS(fill_images, NULL, TEST(batches_in_parts), TEST(detections_in_parts), TEST(floats_stay_together),
           TEST(halves_are_divided), TEST(halves_by_streams), TEST(detections_by_streams), TEST(memory),
           TEST(memory_of_halves), TEST(beside_others), TEST(halves_beside_others), TEST(refused_memory),
-          TEST(halves_refused_memory), TEST(every_part_once), TEST(uneven_parts), TEST(one_thread_for_all))
+          TEST(halves_refused_memory), TEST(every_part_once), TEST(filled_parts), TEST(uneven_parts),
+          TEST(one_thread_for_all))
