@@ -6,6 +6,7 @@
 #include "base/cache.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/finite.h"
 #include "base/json_out.h"
 #include "base/log.h"
 #include "base/mapping.h"

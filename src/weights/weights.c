@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/finite.h"
 #include "ops/anchors.h"
 
 /* ---- what is wrong with a file, in one sentence ---- */
@@ -244,17 +245,30 @@ cvy_status cvy_weights_check_model(const struct cvy_architecture *architecture, 
 
 /* ---- values ---- */
 
-/* scale (3) or NULL: factors for the inputs of a convolution, (K, 3, R, S). */
+/* what: the name of the file, if all numbers have to be finite; else NULL. */
+static cvy_status check_numbers(const struct cvy_named_tensor *tensor, const void *values, const char *what)
+{
+    const size_t count = (size_t)cvy_shape_elements(&tensor->shape);
+    const size_t bad = what ? cvy_count_not_finite(values, count) : 0;
+
+    return bad ? cvy_fail(CVY_BAD_DATA, "%s holds no trained network: %zu of the %zu numbers of %s are NaN or infinite",
+                          cvy_quote(what), bad, count, cvy_quote(tensor->name))
+               : CVY_OK;
+}
+
+/* scale (3) or NULL: factors for the inputs of a convolution, (K, 3, R, S). what: as above. */
 static cvy_status load_tensor(struct cvy_network *network, const struct cvy_named_tensor *tensor, const float *scale,
-                              float *to)
+                              const char *what, float *to)
 {
     const struct cvy_backend *backend = network->device->backend;
     const size_t count = (size_t)cvy_shape_elements(&tensor->shape);
     float *values;
     cvy_status status;
 
-    if (tensor->dtype == CVY_F32 && !scale)
+    if (tensor->dtype == CVY_F32 && !scale) {
+        CVY_TRY(check_numbers(tensor, tensor->data, what));
         return backend->upload(network->device, to, tensor->data, tensor->bytes);
+    }
     values = cvy_calloc(count, sizeof *values);
     if (!values)
         return cvy_fail_memory(count * sizeof *values, tensor->name);
@@ -264,7 +278,9 @@ static cvy_status load_tensor(struct cvy_network *network, const struct cvy_name
         for (size_t i = 0; i < count; i++)
             values[i] *= scale[i / area % 3];
     }
-    status = backend->upload(network->device, to, values, count * sizeof *values);
+    status = check_numbers(tensor, values, what);
+    if (status == CVY_OK)
+        status = backend->upload(network->device, to, values, count * sizeof *values);
     cvy_free(values);
     return status;
 }
@@ -288,7 +304,7 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
                 memcpy(&network->counters[param->offset], tensor->data, sizeof(int64_t));
             continue;
         }
-        CVY_TRY(load_tensor(network, tensor, first ? options->first_scale : NULL,
+        CVY_TRY(load_tensor(network, tensor, first ? options->first_scale : NULL, options->any_numbers ? NULL : what,
                             (param->kind == CVY_PARAM_TRAINABLE ? network->store.weights : network->store.state) +
                                 param->offset));
         cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
@@ -317,7 +333,7 @@ static cvy_status load_arena(struct cvy_network *network, const struct cvy_tenso
                             cvy_quote(name));
         if (!cvy_weights_fits(param, tensor))
             return cvy_fail(CVY_BAD_DATA, "%s: %s has another shape or type", cvy_quote(what), cvy_quote(name));
-        CVY_TRY(load_tensor(network, tensor, NULL, arena + param->offset));
+        CVY_TRY(load_tensor(network, tensor, NULL, NULL, arena + param->offset));
         cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
     }
     return CVY_OK;

@@ -32,6 +32,7 @@ struct cvy_weights_load_options {
     /* The network is a detector, and the file has only its backbone, with or without "backbone." before the names; a
      * classifier in it is not examined, and what else the network has stays as it is. */
     bool backbone;
+    bool any_numbers;         /* also those that are not finite: for a training, which judges by its losses */
     const float *first_scale; /* backbone: factors (3) for the inputs of the first convolution; NULL: 1 */
 };
 #define CVY_WEIGHTS_LOAD_DEFAULTS ((struct cvy_weights_load_options){0})
@@ -54,7 +55,8 @@ CVY_CHECKED cvy_status cvy_weights_check_quantizers(const struct cvy_graph *tabl
                                                     const char *what);
 /* Load every model tensor by name. The file must hold the network and nothing else, apart from names under "optimizer."
  * and "ema."; num_batches_tracked may be missing (0 then). f64, f16 and bf16 are converted. CVY_BAD_DATA says what is
- * missing, unexpected or of another shape. `what` names the file. */
+ * missing, unexpected, of another shape or not finite: kernels make numbers of NaN, and so answers. `what` names the
+ * file. */
 CVY_CHECKED cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor_file *file,
                                         const char *what, const struct cvy_weights_load_options *options);
 /* Load what the network has room for beside its weights: momentum, averages of squares, and the moving average, if the

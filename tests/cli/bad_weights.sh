@@ -40,6 +40,40 @@ cp -r data renamed
 for split in train val; do mv renamed/$split/"$(ls data/train | head -n 1)" renamed/$split/aardvark; done
 expect_sentence 65 'aardvark|class' "$convoy" -q evaluate renamed --weights $weights
 
+# ---- numbers that are none: a network of them would answer all the same ----
+spoil() { # FROM TO NAME VALUE: the last number of a tensor
+    /usr/bin/python3 - "$@" <<'PY'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+size = struct.unpack("<Q", data[:8])[0]
+end = 8 + size + json.loads(data[8:8 + size])[sys.argv[3]]["data_offsets"][1]
+data[end - 4:end] = struct.pack("<f", float(sys.argv[4]))
+open(sys.argv[2], "wb").write(data)
+PY
+}
+for row in 'layer1.0.conv1.weight nan 36864' 'bn1.running_var inf 64' 'fc.bias -inf 10'; do
+    read -r name value count <<<"$row"
+    spoil $weights spoilt.safetensors "$name" "$value"
+    sentence="\"spoilt.safetensors\" holds no trained network: 1 of the $count numbers of \"$name\" are NaN or infinite"
+    expect_sentence 65 "$sentence" "$convoy" -q evaluate data --weights spoilt.safetensors
+done
+expect_sentence 65 "$sentence" "$convoy" -q classify "$picture" --weights spoilt.safetensors
+expect_sentence 65 "$sentence" "$convoy" -q train data --pretrained-weights spoilt.safetensors --workspace refused
+expect_sentence 65 "$sentence" "$convoy" -q bench infer --weights spoilt.safetensors --data data
+[ ! -e refused ] || fail "a run directory was made for weights that are refused"
+expect 0 "$convoy" -q convert spoilt.safetensors spoilt.pth # it looks at no number
+expect_sentence 65 'spoilt.pth" holds no trained network' "$convoy" -q classify "$picture" --weights spoilt.pth
+expect 0 "$convoy" -q train data --pretrained-weights spoilt.safetensors --reset-head --run-epochs 1 --image-size 32 \
+    --workspace fresh # what is bad is left out
+# A training judges by its losses, as before; where a checkpoint is only evaluated, it is refused.
+spoil $checkpoint spoilt_checkpoint.safetensors fc.bias nan
+expect_sentence 65 'spoilt_checkpoint.safetensors" holds no trained network' "$convoy" -q train data \
+    --resume spoilt_checkpoint.safetensors --evaluate
+mkdir ill && cp spoilt_checkpoint.safetensors ill/checkpoint.safetensors
+run "$convoy" -q train data --resume ill --epochs 2
+checks=$((checks + 1))
+grep -q 'no trained network' err && fail "resuming refuses what the training judges by itself"
+
 # ---- resuming from what cannot be continued ----
 cp $checkpoint cut_checkpoint.safetensors && truncate_to cut_checkpoint.safetensors 70
 expect_sentence 65 'cut_checkpoint.safetensors' "$convoy" -q train data --resume cut_checkpoint.safetensors

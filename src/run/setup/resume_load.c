@@ -155,9 +155,10 @@ none: /* where there is nothing to go back to, a divergence that was seen counts
 
 cvy_status cvy_resume_load(struct cvy_run *run)
 {
+    const struct cvy_weights_load_options options = {.any_numbers = !run->config->options.evaluate};
     struct cvy_resume *resume = &run->resume;
 
-    CVY_TRY(cvy_weights_load(&run->state.network, &resume->tensors, resume->file, &CVY_WEIGHTS_LOAD_DEFAULTS));
+    CVY_TRY(cvy_weights_load(&run->state.network, &resume->tensors, resume->file, &options));
     CVY_TRY(cvy_weights_load_training(&run->state.network, &resume->tensors, resume->file, &resume->averaged));
     compare_device(run);
     run->state.progress = resume->info.state;

@@ -237,7 +237,8 @@ static void test_refused(void **state)
 static void test_head(void **state)
 {
     const struct cvy_model_options model = {.num_classes = 5, .image_size = 48, .std = {1, 1, 1}};
-    const struct cvy_weights_load_options resettable = {.can_reset_head = true}, reset = {.skip_head = true};
+    const struct cvy_weights_load_options resettable = {.can_reset_head = true},
+                                          reset = {.skip_head = true, .any_numbers = true};
     cvy_device *device = NULL;
     struct cvy_network network;
     struct cvy_tensor_file file;
@@ -252,6 +253,8 @@ static void test_head(void **state)
     assert_fails(cvy_weights_load(&network, &file, "x", &resettable), CVY_BAD_DATA, "--reset-head");
     fc = &network.table.params[cvy_graph_find_param(&network.table, "fc.weight")];
     network.store.weights[fc->offset] = 42;
+    assert_fails(cvy_weights_load(&network, &file, "x", &(struct cvy_weights_load_options){.skip_head = true}),
+                 CVY_BAD_DATA, "NaN or infinite");
     assert_int_equal(cvy_weights_load(&network, &file, "x", &reset), CVY_OK);
     assert_true(network.store.weights[fc->offset] == 42); /* left alone */
     assert_memory_equal(network.store.weights, tensors[0].data, tensors[0].bytes);
