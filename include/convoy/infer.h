@@ -119,7 +119,9 @@ struct cvy_input_tensor {
     enum cvy_tensor_order order;
     int images, height, width; /* height and width: the network's image size */
 };
-/* Classify a batch of any number of images. CVY_USAGE for another size of images and with precision fp64. */
+/* Classify a batch of any number of images. CVY_USAGE for another size of images and with precision fp64; CVY_BAD_DATA
+ * is the status of an image with numbers that are NaN or infinite, as of one that cannot be read in a list of images.
+ */
 CVY_API CVY_CHECKED cvy_status cvy_classify_tensor(cvy_classifier *classifier, const struct cvy_input_tensor *tensor,
                                                    const struct cvy_outputs *outputs);
 

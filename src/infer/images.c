@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/finite.h"
 #include "base/parallel.h"
 #include "base/sized.h"
 #include "infer/predictor.h"
@@ -129,6 +130,16 @@ static void put_nan(float *to, int64_t row, int64_t columns)
         to[row * columns + i] = NAN;
 }
 
+/* The answers for an image that has none. */
+static void put_no_answer(const struct cvy_evaluator *evaluator, int64_t row, const struct cvy_outputs *outputs)
+{
+    const int64_t classes = evaluator->network->model.num_classes;
+
+    put_nan(outputs->logits, row, classes);
+    put_nan(outputs->probabilities, row, classes);
+    put_nan(outputs->features, row, evaluator->feature_count);
+}
+
 /* ---- images ---- */
 
 /* The images of one batch, decoded by several threads. */
@@ -214,14 +225,12 @@ static cvy_status decode_one(void *context, void *state, int64_t index)
 static void note_image(const struct decoding *decoding, const struct cvy_evaluator *evaluator, int64_t index,
                        const struct cvy_outputs *outputs, cvy_status *worst, char sentence[SENTENCE])
 {
-    const int64_t row = decoding->first + index, classes = evaluator->network->model.num_classes;
+    const int64_t row = decoding->first + index;
 
     outputs->status[row] = decoding->status[index];
     if (decoding->status[index] == CVY_OK)
         return;
-    put_nan(outputs->logits, row, classes);
-    put_nan(outputs->probabilities, row, classes);
-    put_nan(outputs->features, row, evaluator->feature_count);
+    put_no_answer(evaluator, row, outputs);
     if (*worst == CVY_OK) {
         *worst = decoding->status[index];
         snprintf(sentence, SENTENCE, "%s", decoding->errors + (size_t)index * SENTENCE);
@@ -324,24 +333,54 @@ static void copy_image(const struct cvy_input_tensor *tensor, int64_t index, flo
     }
 }
 
+/* The same for one that may be computed: kernels make numbers of NaN, and so answers. Another is left black. */
+static cvy_status take_image(const struct cvy_input_tensor *tensor, int64_t index, float *to)
+{
+    const size_t floats = 3 * (size_t)tensor->height * (size_t)tensor->width;
+    size_t bad;
+
+    copy_image(tensor, index, to);
+    bad = cvy_count_not_finite(to, floats);
+    if (bad == 0)
+        return CVY_OK;
+    memset(to, 0, floats * sizeof *to);
+    return cvy_fail(CVY_BAD_DATA, "image %lld of the tensor: %zu of its %zu numbers are NaN or infinite",
+                    (long long)index, bad, floats);
+}
+
 static cvy_status classify_tensor(struct cvy_predictor *predictor, const struct cvy_input_tensor *tensor, float *images,
                                   const struct cvy_outputs *outputs)
 {
     const size_t floats = 3 * (size_t)tensor->height * (size_t)tensor->width;
     const int32_t largest = largest_batch(predictor);
     struct cvy_evaluator *evaluator;
+    cvy_status worst = CVY_OK;
+    char sentence[SENTENCE] = "";
 
     for (int32_t first = 0, batch; first < tensor->images; first += batch) {
         batch = tensor->images - first < largest ? tensor->images - first : largest;
         CVY_TRY(find_evaluator(predictor, &predictor->tensors, &predictor->tensors.network, batch, &evaluator));
-        for (int32_t i = 0; i < batch; i++)
-            copy_image(tensor, first + i, images + (size_t)i * floats);
+        for (int32_t i = 0; i < batch; i++) {
+            const cvy_status status = take_image(tensor, first + i, images + (size_t)i * floats);
+
+            if (outputs->status)
+                outputs->status[first + i] = status;
+            else if (status != CVY_OK)
+                return status;
+            if (status != CVY_OK && worst == CVY_OK) {
+                worst = status;
+                cvy_error_get(sentence, sizeof sentence);
+            }
+        }
         CVY_TRY(cvy_evaluator_run(evaluator, (const uint8_t *)images, batch, true));
         put_answers(evaluator, first, batch, outputs);
+        for (int32_t i = 0; i < batch; i++)
+            if (outputs->status && outputs->status[first + i] != CVY_OK)
+                put_no_answer(evaluator, first + i, outputs);
     }
-    for (int i = 0; outputs->status && i < tensor->images; i++)
-        outputs->status[i] = CVY_OK;
-    return CVY_OK;
+    if (worst != CVY_OK)
+        cvy_error_put(sentence);
+    return worst;
 }
 
 static cvy_status classify_checked(struct cvy_predictor *predictor, const struct cvy_input_tensor *tensor,

@@ -1,105 +1,15 @@
-/* One set of weights used by several threads, and answers for batches, tensors and weights that are in memory. */
+/* One set of weights used by several threads, and weights that are in memory. */
 #include <pthread.h>
 
 #include "base/file.h"
 #include "base/system.h"
 #include "convoy/detect.h"
 #include "infer/predictor.h"
-#include "options/train_options.h"
+#include "support_classifier.h"
 #include "support_folder.h"
-#include "support_network.h"
 #include "support_test.h"
-#include "weights/checkpoint.h"
 
-enum { SIDE = 32, CLASSES = 7, THREADS = 3, ROUNDS = 4, IMAGES = PAINTED_BATCH };
-
-static uint8_t painted[IMAGES][SIDE * SIDE * 3];
-static float nhwc[IMAGES][SIDE * SIDE][3], nchw[IMAGES][3][SIDE * SIDE]; /* the same, normalised */
-
-/* Random weights of a network for images of 32 pixels, which are seen as they are; of a detector for 64. */
-static const char *make_weights(const char *arch)
-{
-    const struct cvy_architecture *architecture = cvy_architecture_find(arch);
-    const int32_t side = architecture->task == CVY_TASK_DETECT ? 2 * SIDE : SIDE;
-    const struct cvy_model_options model = cvy_model_options_usual(architecture, CLASSES, side);
-    struct cvy_preprocessing preprocessing = {.image_size = side, .resize = side, .tensorflow = model.float_images};
-    const struct cvy_train_state state = {0};
-    struct cvy_train_options options;
-    struct cvy_network network;
-    cvy_device *device;
-    const char *path = below(arch);
-
-    if (cvy_path_is_file(path))
-        return path;
-    memcpy(preprocessing.mean, model.mean, sizeof model.mean);
-    memcpy(preprocessing.std, model.std, sizeof model.std);
-    cvy_train_options_init(&options);
-    snprintf(options.arch, sizeof options.arch, "%s", arch);
-    assert_int_equal(cvy_device_open("cpu", 1, &device), CVY_OK);
-    assert_int_equal(cvy_network_open(&network, device, architecture, &model, CVY_F32, false), CVY_OK);
-    assert_int_equal(cvy_network_initialize(&network, 3), CVY_OK);
-    assert_int_equal(calm_network(&network), CVY_OK);
-    const struct cvy_checkpoint checkpoint = {.network = &network,
-                                              .preprocessing = &preprocessing,
-                                              .state = &state,
-                                              .options = &options,
-                                              .part = CVY_PART_WEIGHTS};
-    if (cvy_checkpoint_write(&checkpoint, path) != CVY_OK)
-        fail_msg("%s", cvy_error());
-    cvy_network_close(&network);
-    cvy_device_close(device);
-    return path;
-}
-
-static cvy_classifier *open_threads(const char *weights, const char *precision, int threads, int batch)
-{
-    struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
-    cvy_classifier *classifier;
-
-    options.weights = weights;
-    options.precision = precision;
-    options.features = true;
-    options.threads = threads;
-    options.batch_size = batch;
-    if (cvy_classifier_open(&options, &classifier) != CVY_OK)
-        fail_msg("%s", cvy_error());
-    return classifier;
-}
-
-static cvy_classifier *open_classifier(const char *weights, const char *precision)
-{
-    return open_threads(weights, precision, 1, 4);
-}
-
-static struct cvy_pixels painted_pixels(int index)
-{
-    return (struct cvy_pixels){sizeof(struct cvy_pixels), painted[index], CVY_PIXELS_RGB, SIDE, SIDE, 0};
-}
-
-static void classify_painted(cvy_classifier *classifier, int index, float logits[CLASSES])
-{
-    const struct cvy_pixels pixels = painted_pixels(index);
-
-    if (cvy_classify_pixels(classifier, "painted", &pixels, logits, NULL) != CVY_OK)
-        fail_msg("%s", cvy_error());
-}
-
-static int set_up(void **state)
-{
-    static const float mean[3] = {123.675f, 116.28f, 103.53f}, deviation[3] = {58.395f, 57.12f, 57.375f};
-
-    paint_images(&painted[0][0], SIDE);
-    for (int i = 0; i < IMAGES; i++)
-        for (int p = 0; p < SIDE * SIDE; p++)
-            for (int c = 0; c < 3; c++)
-                nhwc[i][p][c] = nchw[i][c][p] = ((float)painted[i][3 * p + c] - mean[c]) / deviation[c];
-    return test_folder_setup(state);
-}
-
-static int tear_down(void **state)
-{
-    return test_folder_teardown(state);
-}
+enum { THREADS = 3, ROUNDS = 4 };
 
 /* ---- contexts ---- */
 
@@ -227,159 +137,6 @@ static void detectors(void **state)
     assert_memory_equal(found[0].box, expected[0].box, sizeof found[0].box);
     assert_true(width == SIDE && height == SIDE);
     cvy_detector_close(context);
-}
-
-/* ---- batches and tensors ---- */
-
-struct answers {
-    float logits[2 * IMAGES + 1][CLASSES], probabilities[2 * IMAGES + 1][CLASSES], features[2 * IMAGES + 1][512];
-    cvy_status status[2 * IMAGES + 1];
-};
-
-static struct cvy_outputs outputs_of(struct answers *answers)
-{
-    return (struct cvy_outputs){sizeof(struct cvy_outputs), &answers->logits[0][0], &answers->probabilities[0][0],
-                                &answers->features[0][0], answers->status};
-}
-
-/* The last layer makes the logits of the features. */
-static void expect_linear(const cvy_classifier *classifier, const float *features, const float *logits)
-{
-    const struct cvy_network *network = &cvy_classifier_predictor((cvy_classifier *)(uintptr_t)classifier)->network;
-    const struct cvy_graph *table = &network->table;
-    const float *weight = network->store.weights + table->params[cvy_graph_find_param(table, "fc.weight")].offset;
-    const float *bias = network->store.weights + table->params[cvy_graph_find_param(table, "fc.bias")].offset;
-
-    for (int i = 0; i < CLASSES; i++) {
-        double sum = (double)bias[i];
-
-        for (int k = 0; k < 512; k++)
-            sum += (double)weight[i * 512 + k] * (double)features[k];
-        assert_true(fabs(sum - (double)logits[i]) <= 1e-4 * (1 + fabs(sum)));
-    }
-}
-
-/* As a newer header might have them. */
-struct newer_image {
-    struct cvy_image image;
-    long more;
-};
-
-/* A program with longer structs: they are found by the size that they say, and what only it knows must be 0. */
-static void longer_images(void **state)
-{
-    static struct answers answers;
-    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
-    struct {
-        struct cvy_pixels pixels;
-        long more;
-    } pixels[2];
-    struct newer_image list[2];
-    struct {
-        struct cvy_outputs outputs;
-        long more;
-    } outputs = {outputs_of(&answers), 0};
-    float logits[CLASSES];
-
-    (void)state;
-    outputs.outputs.size = sizeof outputs;
-    for (int i = 0; i < 2; i++) {
-        pixels[i].pixels = painted_pixels(i);
-        pixels[i].pixels.size = sizeof pixels[i];
-        pixels[i].more = 0;
-        list[i] = (struct newer_image){.image = {.size = sizeof list[i], .pixels = &pixels[i].pixels}};
-    }
-    assert_int_equal(cvy_classify_images(classifier, &list[0].image, 2, &outputs.outputs), CVY_OK);
-    for (int i = 0; i < 2; i++) {
-        classify_painted(classifier, i, logits);
-        for (int k = 0; k < CLASSES; k++)
-            assert_float_equal(answers.logits[i][k], logits[k], 1e-4);
-    }
-    list[1].more = 1;
-    assert_fails(cvy_classify_images(classifier, &list[0].image, 2, &outputs.outputs), CVY_USAGE, "newer library");
-    list[1].more = 0;
-    list[1].image.size = sizeof(struct cvy_image);
-    assert_fails(cvy_classify_images(classifier, &list[0].image, 2, &outputs.outputs), CVY_USAGE, "image 1");
-    pixels[0].more = 1;
-    assert_int_equal(cvy_classify_images(classifier, &list[0].image, 1, &outputs.outputs), CVY_USAGE);
-    cvy_classifier_close(classifier);
-}
-
-static void images(void **state)
-{
-    static struct answers answers;
-    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
-    struct cvy_outputs outputs = outputs_of(&answers);
-    struct cvy_image list[2 * IMAGES + 1];
-    struct cvy_pixels pixels[2 * IMAGES + 1];
-    float logits[CLASSES];
-
-    assert_int_equal(cvy_classifier_features(classifier), 512);
-    assert_int_equal(cvy_classifier_image_size(classifier), SIDE);
-    for (int i = 0; i < 2 * IMAGES + 1; i++) {
-        pixels[i] = painted_pixels(i % IMAGES);
-        list[i] = (struct cvy_image){.size = sizeof list[i], .pixels = &pixels[i]};
-    }
-    /* Nine of them are two batches and a bit; the sixth is none. */
-    list[5] = (struct cvy_image){sizeof list[5], "the sixth", "no image", 8, NULL};
-    assert_fails(cvy_classify_images(classifier, list, 2 * IMAGES + 1, &outputs), CVY_BAD_DATA, "the sixth");
-    for (int i = 0; i < 2 * IMAGES + 1; i++) {
-        assert_int_equal(answers.status[i], i == 5 ? CVY_BAD_DATA : CVY_OK);
-        if (i == 5) {
-            assert_true(isnan(answers.logits[i][0]) && isnan(answers.features[i][511]));
-            continue;
-        }
-        classify_painted(classifier, i % IMAGES, logits);
-        for (int k = 0; k < CLASSES; k++)
-            assert_float_equal(answers.logits[i][k], logits[k], 1e-4);
-        expect_linear(classifier, answers.features[i], answers.logits[i]);
-    }
-    outputs.status = NULL; /* the first bad one ends the call */
-    assert_fails(cvy_classify_images(classifier, list, 2 * IMAGES + 1, &outputs), CVY_BAD_DATA, "the sixth");
-    /* Memory for images is that of the smallest batch which holds them, here of two: sanitizers see more. */
-    assert_int_equal(cvy_classify_images(classifier, list, 2, &outputs), CVY_OK);
-    list[1] = (struct cvy_image){.size = sizeof list[1]};
-    assert_fails(cvy_classify_images(classifier, list, 2, &outputs), CVY_USAGE, "image 1");
-    list[1].size = 0;
-    assert_fails(cvy_classify_images(classifier, list, 2, &outputs), CVY_USAGE, "size");
-    assert_int_equal(cvy_classify_images(classifier, list, 1, &outputs), CVY_OK);
-    assert_int_equal(cvy_classify_images(classifier, NULL, 0, &outputs), CVY_OK);
-    assert_int_equal(cvy_classify_images(classifier, list, -1, &outputs), CVY_USAGE);
-    outputs.size = 0;
-    assert_fails(cvy_classify_images(classifier, list, 1, &outputs), CVY_USAGE, "cvy_outputs");
-    cvy_classifier_close(classifier);
-}
-
-static void tensors(void **state)
-{
-    static struct answers answers;
-    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
-    const struct cvy_outputs outputs = outputs_of(&answers);
-    struct cvy_input_tensor tensor = {sizeof tensor, &nhwc[0][0][0], CVY_ORDER_NHWC, IMAGES, SIDE, SIDE};
-    float logits[CLASSES];
-
-    for (int order = 0; order < 2; order++) {
-        tensor.data = order ? &nchw[0][0][0] : &nhwc[0][0][0];
-        tensor.order = order ? CVY_ORDER_NCHW : CVY_ORDER_NHWC;
-        memset(&answers, 0, sizeof answers);
-        if (cvy_classify_tensor(classifier, &tensor, &outputs) != CVY_OK)
-            fail_msg("%s", cvy_error());
-        for (int i = 0; i < IMAGES; i++) {
-            classify_painted(classifier, i, logits);
-            for (int k = 0; k < CLASSES; k++)
-                assert_float_equal(answers.logits[i][k], logits[k], 1e-4);
-            expect_linear(classifier, answers.features[i], answers.logits[i]);
-        }
-    }
-    tensor.height = SIDE + 1;
-    assert_fails(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_USAGE, "32 x 33");
-    tensor.height = SIDE;
-    tensor.images = 0;
-    assert_fails(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_USAGE, "no images");
-    tensor.order = (enum cvy_tensor_order)2;
-    tensor.images = 1;
-    assert_fails(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_USAGE, "order");
-    cvy_classifier_close(classifier);
 }
 
 /* ---- contexts whose batches are computed by streams ---- */
@@ -594,6 +351,6 @@ static void stopped(void **state)
     cvy_classifier_close(classifier);
 }
 
-RUN_TESTS(set_up, tear_down, TEST(contexts), TEST(other_threads), TEST(no_context_of_a_check), TEST(detectors),
-          TEST(longer_images), TEST(streams_of_contexts), TEST(own_each), TEST(one_for_two), TEST(images),
-          TEST(tensors), TEST(weights_in_memory), TEST(stopped))
+RUN_TESTS(classifier_setup, classifier_teardown, TEST(contexts), TEST(other_threads), TEST(no_context_of_a_check),
+          TEST(detectors), TEST(streams_of_contexts), TEST(own_each), TEST(one_for_two), TEST(weights_in_memory),
+          TEST(stopped))

@@ -1,0 +1,163 @@
+/* Answers for batches of images and for tensors. */
+#include <math.h>
+
+#include "infer/predictor.h"
+#include "support_classifier.h"
+#include "support_test.h"
+
+/* The last layer makes the logits of the features. */
+static void expect_linear(const cvy_classifier *classifier, const float *features, const float *logits)
+{
+    const struct cvy_network *network = &cvy_classifier_predictor((cvy_classifier *)(uintptr_t)classifier)->network;
+    const struct cvy_graph *table = &network->table;
+    const float *weight = network->store.weights + table->params[cvy_graph_find_param(table, "fc.weight")].offset;
+    const float *bias = network->store.weights + table->params[cvy_graph_find_param(table, "fc.bias")].offset;
+
+    for (int i = 0; i < CLASSES; i++) {
+        double sum = (double)bias[i];
+
+        for (int k = 0; k < 512; k++)
+            sum += (double)weight[i * 512 + k] * (double)features[k];
+        assert_true(fabs(sum - (double)logits[i]) <= 1e-4 * (1 + fabs(sum)));
+    }
+}
+
+/* As a newer header might have them. */
+struct newer_image {
+    struct cvy_image image;
+    long more;
+};
+
+/* A program with longer structs: they are found by the size that they say, and what only it knows must be 0. */
+static void longer_images(void **state)
+{
+    static struct answers answers;
+    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
+    struct {
+        struct cvy_pixels pixels;
+        long more;
+    } pixels[2];
+    struct newer_image list[2];
+    struct {
+        struct cvy_outputs outputs;
+        long more;
+    } outputs = {outputs_of(&answers), 0};
+    float logits[CLASSES];
+
+    (void)state;
+    outputs.outputs.size = sizeof outputs;
+    for (int i = 0; i < 2; i++) {
+        pixels[i].pixels = painted_pixels(i);
+        pixels[i].pixels.size = sizeof pixels[i];
+        pixels[i].more = 0;
+        list[i] = (struct newer_image){.image = {.size = sizeof list[i], .pixels = &pixels[i].pixels}};
+    }
+    assert_int_equal(cvy_classify_images(classifier, &list[0].image, 2, &outputs.outputs), CVY_OK);
+    for (int i = 0; i < 2; i++) {
+        classify_painted(classifier, i, logits);
+        for (int k = 0; k < CLASSES; k++)
+            assert_float_equal(answers.logits[i][k], logits[k], 1e-4);
+    }
+    list[1].more = 1;
+    assert_fails(cvy_classify_images(classifier, &list[0].image, 2, &outputs.outputs), CVY_USAGE, "newer library");
+    list[1].more = 0;
+    list[1].image.size = sizeof(struct cvy_image);
+    assert_fails(cvy_classify_images(classifier, &list[0].image, 2, &outputs.outputs), CVY_USAGE, "image 1");
+    pixels[0].more = 1;
+    assert_int_equal(cvy_classify_images(classifier, &list[0].image, 1, &outputs.outputs), CVY_USAGE);
+    cvy_classifier_close(classifier);
+}
+
+static void images(void **state)
+{
+    static struct answers answers;
+    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
+    struct cvy_outputs outputs = outputs_of(&answers);
+    struct cvy_image list[2 * IMAGES + 1];
+    struct cvy_pixels pixels[2 * IMAGES + 1];
+    float logits[CLASSES];
+
+    assert_int_equal(cvy_classifier_features(classifier), 512);
+    assert_int_equal(cvy_classifier_image_size(classifier), SIDE);
+    for (int i = 0; i < 2 * IMAGES + 1; i++) {
+        pixels[i] = painted_pixels(i % IMAGES);
+        list[i] = (struct cvy_image){.size = sizeof list[i], .pixels = &pixels[i]};
+    }
+    /* Nine of them are two batches and a bit; the sixth is none. */
+    list[5] = (struct cvy_image){sizeof list[5], "the sixth", "no image", 8, NULL};
+    assert_fails(cvy_classify_images(classifier, list, 2 * IMAGES + 1, &outputs), CVY_BAD_DATA, "the sixth");
+    for (int i = 0; i < 2 * IMAGES + 1; i++) {
+        assert_int_equal(answers.status[i], i == 5 ? CVY_BAD_DATA : CVY_OK);
+        if (i == 5) {
+            assert_true(isnan(answers.logits[i][0]) && isnan(answers.features[i][511]));
+            continue;
+        }
+        classify_painted(classifier, i % IMAGES, logits);
+        for (int k = 0; k < CLASSES; k++)
+            assert_float_equal(answers.logits[i][k], logits[k], 1e-4);
+        expect_linear(classifier, answers.features[i], answers.logits[i]);
+    }
+    outputs.status = NULL; /* the first bad one ends the call */
+    assert_fails(cvy_classify_images(classifier, list, 2 * IMAGES + 1, &outputs), CVY_BAD_DATA, "the sixth");
+    /* Memory for images is that of the smallest batch which holds them, here of two: sanitizers see more. */
+    assert_int_equal(cvy_classify_images(classifier, list, 2, &outputs), CVY_OK);
+    list[1] = (struct cvy_image){.size = sizeof list[1]};
+    assert_fails(cvy_classify_images(classifier, list, 2, &outputs), CVY_USAGE, "image 1");
+    list[1].size = 0;
+    assert_fails(cvy_classify_images(classifier, list, 2, &outputs), CVY_USAGE, "size");
+    assert_int_equal(cvy_classify_images(classifier, list, 1, &outputs), CVY_OK);
+    assert_int_equal(cvy_classify_images(classifier, NULL, 0, &outputs), CVY_OK);
+    assert_int_equal(cvy_classify_images(classifier, list, -1, &outputs), CVY_USAGE);
+    outputs.size = 0;
+    assert_fails(cvy_classify_images(classifier, list, 1, &outputs), CVY_USAGE, "cvy_outputs");
+    cvy_classifier_close(classifier);
+}
+
+static void tensors(void **state)
+{
+    static struct answers answers;
+    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
+    const struct cvy_outputs outputs = outputs_of(&answers);
+    struct cvy_input_tensor tensor = {sizeof tensor, &nhwc[0][0][0], CVY_ORDER_NHWC, IMAGES, SIDE, SIDE};
+    float logits[CLASSES];
+
+    for (int order = 0; order < 2; order++) {
+        tensor.data = order ? &nchw[0][0][0] : &nhwc[0][0][0];
+        tensor.order = order ? CVY_ORDER_NCHW : CVY_ORDER_NHWC;
+        memset(&answers, 0, sizeof answers);
+        if (cvy_classify_tensor(classifier, &tensor, &outputs) != CVY_OK)
+            fail_msg("%s", cvy_error());
+        for (int i = 0; i < IMAGES; i++) {
+            classify_painted(classifier, i, logits);
+            for (int k = 0; k < CLASSES; k++)
+                assert_float_equal(answers.logits[i][k], logits[k], 1e-4);
+            expect_linear(classifier, answers.features[i], answers.logits[i]);
+        }
+    }
+    /* An image with NaN has no answer, and changes no other one's. */
+    static struct answers others;
+    struct cvy_outputs beside = outputs_of(&others);
+    nchw[1][2][7] = NAN;
+    nchw[2][0][0] = -INFINITY;
+    assert_fails(cvy_classify_tensor(classifier, &tensor, &beside), CVY_BAD_DATA, "image 1 of the tensor: 1 of");
+    for (int i = 0; i < IMAGES; i++) {
+        assert_int_equal(others.status[i], i == 1 || i == 2 ? CVY_BAD_DATA : CVY_OK);
+        assert_int_equal(isnan(others.logits[i][0]) && isnan(others.features[i][511]), i == 1 || i == 2);
+    }
+    assert_memory_equal(others.logits[3], answers.logits[3], sizeof others.logits[3]);
+    beside.status = NULL;
+    assert_fails(cvy_classify_tensor(classifier, &tensor, &beside), CVY_BAD_DATA, "image 1 of the tensor: 1 of");
+    tensor.data = &nhwc[0][0][0];
+    tensor.order = CVY_ORDER_NHWC;
+    tensor.height = SIDE + 1;
+    assert_fails(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_USAGE, "32 x 33");
+    tensor.height = SIDE;
+    tensor.images = 0;
+    assert_fails(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_USAGE, "no images");
+    tensor.order = (enum cvy_tensor_order)2;
+    tensor.images = 1;
+    assert_fails(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_USAGE, "order");
+    cvy_classifier_close(classifier);
+}
+
+RUN_TESTS(classifier_setup, classifier_teardown, TEST(longer_images), TEST(images), TEST(tensors))
