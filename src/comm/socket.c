@@ -158,7 +158,8 @@ static int open_listener(const char *host, int port)
     return fd;
 }
 
-cvy_status cvy_socket_port(int socket, int *port)
+/* The port of a listening socket. */
+static cvy_status port_of(int socket, int *port)
 {
     union {
         struct sockaddr any;
@@ -180,7 +181,7 @@ cvy_status cvy_socket_listen(const char *host, int *port, int *socket)
     if (*socket < 0)
         return cvy_fail_errno(CVY_FAILED, "cannot listen on port %d", *port);
     prepare(*socket);
-    return cvy_socket_port(*socket, port);
+    return port_of(*socket, port);
 }
 
 /* One attempt at one address; -1 with errno. */

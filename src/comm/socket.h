@@ -10,8 +10,6 @@
  * one address that the name has, if it is this host's; else (no name, several addresses, a name that means the loopback
  * here and this host elsewhere) on every address of this host. *port 0: any free one, told there. */
 CVY_CHECKED cvy_status cvy_socket_listen(const char *host, int *port, int *socket);
-/* The port of a listening socket. */
-CVY_CHECKED cvy_status cvy_socket_port(int socket, int *port);
 /* Whether a host name means the loopback interface. */
 bool cvy_socket_is_local(const char *host);
 /* Whether this host can resolve a name (or an address as text). */

@@ -60,7 +60,8 @@ void cvy_softmax_row(const float *logits, int32_t classes, float *probabilities)
         probabilities[k] = (float)exp((double)logits[k] - total);
 }
 
-int32_t cvy_first_class(const float *logits, int32_t classes)
+/* The class that ranks first. */
+static int32_t first_class(const float *logits, int32_t classes)
 {
     int32_t first = -1;
 
@@ -77,7 +78,7 @@ struct cvy_answer_score cvy_metrics_add(struct cvy_metrics *metrics, const float
     const double total = log_sum_exp(logits, classes);
     struct cvy_answer_score score = {
         .rank = cvy_label_rank(logits, classes, label),
-        .predicted = cvy_first_class(logits, classes),
+        .predicted = first_class(logits, classes),
         .loss = total - (double)logits[label],
     };
 

@@ -36,8 +36,6 @@ double cvy_smoothed_cross_entropy(const float *logits, int32_t classes, int32_t 
 /* How many classes rank before `label`: those with a larger logit, and among equals those with a smaller index. NaN
  * ranks last. */
 int32_t cvy_label_rank(const float *logits, int32_t classes, int32_t label);
-/* The class that ranks first. */
-int32_t cvy_first_class(const float *logits, int32_t classes);
 /* softmax in double, rounded to float. */
 void cvy_softmax_row(const float *logits, int32_t classes, float *probabilities);
 

@@ -97,14 +97,15 @@ const char *cvy_squeeze_width_text(int32_t width, char buffer[16])
     return buffer;
 }
 
-int32_t cvy_model_input_size(const struct cvy_model_options *options, enum cvy_model_mode mode)
+/* Side of the square input of a graph for this mode. */
+static int32_t input_size(const struct cvy_model_options *options, enum cvy_model_mode mode)
 {
     return mode != CVY_MODEL_INFER && options->train_size != 0 ? options->train_size : options->image_size;
 }
 
 size_t cvy_model_image_bytes(const struct cvy_model_options *options, enum cvy_model_mode mode)
 {
-    const size_t side = (size_t)cvy_model_input_size(options, mode);
+    const size_t side = (size_t)input_size(options, mode);
 
     return side * side * 3 * (options->float_images ? sizeof(float) : 1);
 }
@@ -278,7 +279,7 @@ static void quantize(struct cvy_graph *graph, const struct cvy_model_options *op
 static void build_detector(struct cvy_graph *graph, const struct cvy_architecture *architecture, cvy_val image,
                            const struct cvy_model_options *options, enum cvy_model_mode mode, bool fuse)
 {
-    const int32_t side = cvy_model_input_size(options, mode);
+    const int32_t side = input_size(options, mode);
     const struct cvy_anchors anchors = cvy_anchors_ssd(side, side);
     const struct cvy_predictions predictions = architecture->build_detector(graph, image, options);
 
@@ -309,7 +310,7 @@ static void build_classifier(struct cvy_graph *graph, const struct cvy_architect
 cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const struct cvy_model_options *options,
                            enum cvy_model_mode mode, bool fuse, struct cvy_graph *graph)
 {
-    const int32_t side = cvy_model_input_size(options, mode);
+    const int32_t side = input_size(options, mode);
     struct cvy_model_options chosen = *options;
     struct cvy_mix_values mix = {CVY_NONE, CVY_NONE};
     cvy_val image;

@@ -100,8 +100,7 @@ struct cvy_architecture {
     int32_t squeeze_width;      /* default of the option; 0: there is no squeeze-and-excitation */
 };
 
-/* Side of the square input of a graph for this mode, and the bytes of one image. */
-int32_t cvy_model_input_size(const struct cvy_model_options *options, enum cvy_model_mode mode);
+/* Bytes of one image of the input of a graph for this mode. */
 size_t cvy_model_image_bytes(const struct cvy_model_options *options, enum cvy_model_mode mode);
 /* By name or alias; underscores for hyphens accepted. NULL when unknown. */
 const struct cvy_architecture *cvy_architecture_find(const char *name);

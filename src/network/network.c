@@ -14,15 +14,15 @@ const float cvy_tensorflow_mean[3] = {123.68f, 116.28f, 103.53f};
 const float cvy_tensorflow_std[3] = {58.395f, 57.12f, 57.385f};
 const float cvy_imagenet_mean[3] = {123.675f, 116.28f, 103.53f};
 const float cvy_imagenet_std[3] = {58.395f, 57.12f, 57.375f};
-
-const float cvy_detection_mean[3] = {123.68f, 116.779f, 103.939f};
+/* of TensorFlow's detector; its images keep their scale */
+static const float detection_mean[3] = {123.68f, 116.779f, 103.939f};
 
 void cvy_model_options_adapt(struct cvy_model_options *model, const struct cvy_architecture *architecture)
 {
     if (architecture->task != CVY_TASK_DETECT)
         return;
     model->float_images = true;
-    memcpy(model->mean, cvy_detection_mean, sizeof model->mean);
+    memcpy(model->mean, detection_mean, sizeof model->mean);
     for (int i = 0; i < 3; i++)
         model->std[i] = 1;
     model->detector.regularization = 4e-4F;

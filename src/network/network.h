@@ -24,7 +24,6 @@ struct cvy_network {
 /* Mean and standard deviation of ImageNet in the 0..255 scale, R G B. */
 extern const float cvy_imagenet_mean[3], cvy_imagenet_std[3];
 extern const float cvy_tensorflow_mean[3], cvy_tensorflow_std[3]; /* of TensorFlow's program */
-extern const float cvy_detection_mean[3]; /* of TensorFlow's detector; its images keep their scale */
 /* num_classes, image_size and ImageNet's normalisation; everything else zero. */
 struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size);
 /* The model of an architecture as its data sets have it: 1000 classes of ImageNet or COCO's 90, its usual image size;

@@ -44,7 +44,7 @@ cvy_status cvy_anchors_check(const struct cvy_anchors *anchors)
     return CVY_OK;
 }
 
-int32_t cvy_anchors_at_location(const struct cvy_anchors *anchors)
+static int32_t count_at_location(const struct cvy_anchors *anchors)
 {
     return anchors->scales * anchors->aspect_count;
 }
@@ -64,7 +64,7 @@ int64_t cvy_anchors_first(const struct cvy_anchors *anchors, int32_t i)
     for (int32_t below = 0; below < i; below++) {
         int64_t extent[2];
         cvy_anchors_extent(anchors, below, extent);
-        count += extent[0] * extent[1] * cvy_anchors_at_location(anchors);
+        count += extent[0] * extent[1] * count_at_location(anchors);
     }
     return count;
 }
@@ -73,7 +73,7 @@ struct cvy_anchor_grid cvy_anchors_grid(const struct cvy_anchors *anchors)
 {
     struct cvy_anchor_grid grid = {
         .levels = anchors->levels,
-        .at_location = cvy_anchors_at_location(anchors),
+        .at_location = count_at_location(anchors),
         .count = (int32_t)cvy_anchors_count(anchors),
         .share = {1.0F / (float)anchors->image[0], 1.0F / (float)anchors->image[1]},
     };

@@ -19,7 +19,6 @@ struct cvy_anchors cvy_anchors_ssd(int32_t height, int32_t width);
 CVY_CHECKED cvy_status cvy_anchors_check(const struct cvy_anchors *anchors);
 
 /* For anchors that have been checked: */
-int32_t cvy_anchors_at_location(const struct cvy_anchors *anchors);
 /* Rows and columns of locations of level first_level + i. */
 void cvy_anchors_extent(const struct cvy_anchors *anchors, int32_t i, int64_t extent[2]);
 /* Index of the first anchor of level first_level + i; of i = levels: their number. */

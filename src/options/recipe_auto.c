@@ -185,7 +185,8 @@ static double choose_rate(const struct cvy_data_summary *summary)
     return summary->images < FEW_STEPS * USUAL_BATCH && !summary->pretrained ? 0.1 : 0.2;
 }
 
-bool cvy_auto_fine_tunes(const struct cvy_data_summary *summary)
+/* Whether it begins with what recipes/finetune.recipe says. */
+static bool fine_tunes(const struct cvy_data_summary *summary)
 {
     return summary->pretrained && summary->images < CVY_FEW_IMAGES;
 }
@@ -196,7 +197,7 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
 
     if (cvy_recipe_text("auto"))
         CVY_TRY(cvy_recipe_apply(options, "auto", cvy_recipe_text("auto"), NULL, CVY_FROM_AUTO));
-    if (cvy_auto_fine_tunes(summary) && cvy_recipe_text("finetune"))
+    if (fine_tunes(summary) && cvy_recipe_text("finetune"))
         CVY_TRY(cvy_recipe_apply(options, "finetune", cvy_recipe_text("finetune"), NULL, CVY_FROM_AUTO));
     CVY_TRY(set_int(options, "image-size", choose_image_size(summary)));
     CVY_TRY(set_int(options, "eval-resize", choose_eval_resize(options->image_size, summary->median_side)));
@@ -215,8 +216,7 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
     /* Few images are seen too seldom to learn from small cut-outs of them. */
     CVY_TRY(set_real(options, "min-crop-area", summary->images < 20000 ? 0.35 : 0.08));
     CVY_TRY(set_real(options, "lr", choose_rate(summary) * (double)images_of_step(summary, options) / 256.0));
-    return cvy_auto_fine_tunes(summary) ? CVY_OK
-                                        : set_real(options, "weight-decay", summary->images < 100000 ? 5e-4 : 1e-4);
+    return fine_tunes(summary) ? CVY_OK : set_real(options, "weight-decay", summary->images < 100000 ? 5e-4 : 1e-4);
 }
 
 /* ---- detectors ---- */

@@ -25,17 +25,15 @@ struct cvy_data_summary {
 };
 /* Looks at the headers of a few images spread over the set; unreadable ones are skipped. */
 CVY_CHECKED cvy_status cvy_data_summarize(const struct cvy_dataset *dataset, struct cvy_data_summary *summary);
+/* The largest batch that --batch-size auto may choose for a training set of this many images: some steps an epoch. */
+int64_t cvy_auto_batch_max(int64_t images);
 /* Sets arch, image-size, eval-resize, batch-size, epochs, warmup, lr, weight-decay and what recipes/auto.recipe says,
  * with source CVY_FROM_AUTO: values from recipes and flags stay, and the others follow from them.
  * A batch size of CVY_BATCH_AUTO becomes a number, whoever gave it. */
-/* The largest batch that --batch-size auto may choose for a training set of this many images: some steps an epoch. */
-int64_t cvy_auto_batch_max(int64_t images);
+CVY_CHECKED cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_train_options *options);
 /* The same for a detector, whose arch is chosen: image-size, batch-size, steps or epochs with their warm-up, lr,
  * momentum and weight decay. */
 CVY_CHECKED cvy_status cvy_auto_recipe_detection(const struct cvy_data_summary *summary,
                                                  struct cvy_train_options *options);
-/* Whether it begins with what recipes/finetune.recipe says. */
-bool cvy_auto_fine_tunes(const struct cvy_data_summary *summary);
-CVY_CHECKED cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_train_options *options);
 
 #endif

@@ -16,6 +16,13 @@ static const char *const *const part_words[CVY_DETECTION_PARTS] = {train_words, 
 static const char *const train_folders[] = {"train", NULL}, *const val_folders[] = {"val", "valid", NULL};
 static const char *const *const part_folders[CVY_DETECTION_PARTS] = {train_folders, val_folders};
 
+/* The COCO file of a part, and the folders where its images may be, the likeliest first; a NULL ends them. */
+enum { IMAGE_FOLDERS = 9 };
+struct location {
+    const char *json; /* NULL: there is none */
+    const char *folders[IMAGE_FOLDERS + 1];
+};
+
 /* ---- names ---- */
 
 static bool begins_with(const char *text, const char *prefix)
@@ -161,22 +168,21 @@ static cvy_status find_one(const char *folder, const char *root, bool (*wanted)(
     return status;
 }
 
-static cvy_status add_folder(struct cvy_coco_location *place, const char *folder)
+static cvy_status add_folder(struct location *place, const char *folder)
 {
     int count = 0;
 
     for (; place->folders[count]; count++)
         if (strcmp(place->folders[count], folder) == 0)
             return CVY_OK;
-    if (count == CVY_IMAGE_FOLDERS)
+    if (count == IMAGE_FOLDERS)
         return cvy_fail(CVY_FAILED, "the images of %s may be in more than %d folders", cvy_quote(place->json),
-                        CVY_IMAGE_FOLDERS);
+                        IMAGE_FOLDERS);
     place->folders[count] = folder;
     return CVY_OK;
 }
 
-static cvy_status add_named(const char *root, const char *name, struct cvy_arena *arena,
-                            struct cvy_coco_location *place)
+static cvy_status add_named(const char *root, const char *name, struct cvy_arena *arena, struct location *place)
 {
     const char *direct = cvy_arena_printf(arena, "%s/%s", root, name);
     const char *images = cvy_arena_printf(arena, "%s/images/%s", root, name);
@@ -190,7 +196,7 @@ static cvy_status add_named(const char *root, const char *name, struct cvy_arena
 /* Where the images of a file of the set `root` may be: "val2017", "images/val2017", "val", "images/val", "valid",
  * "images/valid", "images", beside the file, and in the set's folder itself. */
 static cvy_status list_folders(const char *root, enum cvy_detection_part part, struct cvy_arena *arena,
-                               struct cvy_coco_location *place)
+                               struct location *place)
 {
     const char *stem = stem_of(place->json, arena), *images = cvy_arena_printf(arena, "%s/images", root);
     const char *beside = folder_of(place->json, arena);
@@ -231,13 +237,14 @@ static const char *root_of(const char *json, struct cvy_arena *arena)
     return folder && strcmp(last_part(folder), "annotations") == 0 ? folder_of(folder, arena) : folder;
 }
 
-cvy_status cvy_coco_find(const char *path, enum cvy_detection_part part, struct cvy_arena *arena,
-                         struct cvy_coco_location *place)
+/* `path`: a folder, or the COCO file itself. Texts live in the arena. CVY_BAD_DATA: there are several such files. */
+static cvy_status locate(const char *path, enum cvy_detection_part part, struct cvy_arena *arena,
+                         struct location *place)
 {
     const bool is_file = cvy_path_is_file(path) && is_json(last_part(path), NULL);
     const char *root = is_file ? root_of(path, arena) : cvy_arena_strdup(arena, path);
 
-    *place = (struct cvy_coco_location){0};
+    *place = (struct location){0};
     if (!root)
         return cvy_fail_memory(strlen(path), "a path");
     if (is_file) {
@@ -254,11 +261,11 @@ cvy_status cvy_coco_find(const char *path, enum cvy_detection_part part, struct 
 static cvy_status find_undivided(const char *path, struct cvy_arena *arena, const char **json)
 {
     const char *annotations = cvy_arena_printf(arena, "%s/annotations", path);
-    struct cvy_coco_location place;
+    struct location place;
 
     *json = NULL;
     for (int part = 0; part < CVY_DETECTION_PARTS; part++) {
-        CVY_TRY(cvy_coco_find(path, (enum cvy_detection_part)part, arena, &place));
+        CVY_TRY(locate(path, (enum cvy_detection_part)part, arena, &place));
         if (place.json)
             return CVY_OK;
     }
@@ -284,12 +291,12 @@ static bool holds_undivided(const char *path, struct cvy_arena *arena)
 cvy_status cvy_find_detection(const char *path, bool *holds)
 {
     struct cvy_arena arena = {0};
-    struct cvy_coco_location place;
+    struct location place;
     cvy_status status = CVY_OK;
 
     *holds = false;
     for (int part = 0; !*holds && part < CVY_DETECTION_PARTS; part++) {
-        status = cvy_coco_find(path, (enum cvy_detection_part)part, &arena, &place);
+        status = locate(path, (enum cvy_detection_part)part, &arena, &place);
         *holds = status != CVY_OK || place.json || cvy_holds_object_records(path, part_words[part][0]);
     }
     *holds = *holds || holds_undivided(path, &arena);
@@ -305,7 +312,7 @@ bool cvy_holds_detection(const char *path)
 }
 
 /* The first folder that has one of the first images; else the first that is there. */
-static const char *choose_folder(const struct cvy_coco_file *file, const struct cvy_coco_location *place,
+static const char *choose_folder(const struct cvy_coco_file *file, const struct location *place,
                                  struct cvy_arena *arena)
 {
     enum { INSPECTED = 8 };
@@ -324,7 +331,7 @@ static const char *choose_folder(const struct cvy_coco_file *file, const struct 
     return there ? there : place->folders[0];
 }
 
-static cvy_status open_coco(struct cvy_dataset *dataset, const struct cvy_coco_location *place, struct cvy_arena *arena,
+static cvy_status open_coco(struct cvy_dataset *dataset, const struct location *place, struct cvy_arena *arena,
                             const struct cvy_category_rule *rule)
 {
     struct cvy_coco_file file;
@@ -354,10 +361,10 @@ cvy_status cvy_dataset_open_detection(struct cvy_dataset *dataset, const char *p
 {
     cvy_status status = CVY_OK;
     struct cvy_arena arena = {0};
-    struct cvy_coco_location place;
+    struct location place;
 
     *dataset = (struct cvy_dataset){0};
-    CVY_GOTO(cvy_coco_find(path, part, &arena, &place));
+    CVY_GOTO(locate(path, part, &arena, &place));
     if (!place.json && cvy_holds_object_records(path, part_words[part][0])) {
         status = cvy_dataset_open_object_records(dataset, path, part_words[part][0], rule);
         goto fail;
@@ -382,8 +389,8 @@ struct cvy_category_rule cvy_categories_of(const struct cvy_dataset *dataset)
 bool cvy_holds_detection_part(const char *path, enum cvy_detection_part part)
 {
     struct cvy_arena arena = {0};
-    struct cvy_coco_location place;
-    const bool has = !cvy_path_is_file(path) && (cvy_coco_find(path, part, &arena, &place) != CVY_OK || place.json ||
+    struct location place;
+    const bool has = !cvy_path_is_file(path) && (locate(path, part, &arena, &place) != CVY_OK || place.json ||
                                                  cvy_holds_object_records(path, part_words[part][0]));
 
     cvy_arena_release(&arena);

@@ -6,16 +6,6 @@
 
 enum cvy_detection_part { CVY_DETECTION_TRAIN, CVY_DETECTION_VAL, CVY_DETECTION_PARTS };
 
-/* The COCO file of a part, and the folders where its images may be, the likeliest first; a NULL ends them. */
-enum { CVY_IMAGE_FOLDERS = 9 };
-struct cvy_coco_location {
-    const char *json; /* NULL: there is none */
-    const char *folders[CVY_IMAGE_FOLDERS + 1];
-};
-/* `path`: a folder, or the COCO file itself. Texts live in the arena. CVY_BAD_DATA: there are several such files. */
-CVY_CHECKED cvy_status cvy_coco_find(const char *path, enum cvy_detection_part part, struct cvy_arena *arena,
-                                     struct cvy_coco_location *place);
-
 /* Whether `path` holds a detection set: one of its parts at least, or one that is not divided into parts. */
 bool cvy_holds_detection(const char *path);
 /* The same; CVY_NO_MEMORY where that cannot be found out. */

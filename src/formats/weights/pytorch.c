@@ -150,7 +150,8 @@ cvy_status cvy_pytorch_count_bytes(struct cvy_pytorch_reader *r, size_t bytes)
     return CVY_OK;
 }
 
-const struct cvy_zip_member *cvy_pytorch_member(const struct cvy_pytorch_reader *r, const char *name)
+/* A member of the root folder, NULL when there is none. */
+static const struct cvy_zip_member *root_member(const struct cvy_pytorch_reader *r, const char *name)
 {
     char path[LONGEST_PATH + 1];
     const int length = snprintf(path, sizeof path, "%s/%s", r->root, name);
@@ -162,7 +163,7 @@ static cvy_status find_member(const struct cvy_pytorch_reader *r, const char *te
                               struct cvy_pytorch_storage *storage)
 {
     const char *name = cvy_arena_printf(&r->file->arena, "data/%s", key);
-    const struct cvy_zip_member *member = name ? cvy_pytorch_member(r, name) : NULL;
+    const struct cvy_zip_member *member = name ? root_member(r, name) : NULL;
 
     if (!name)
         return cvy_fail_memory(strlen(key), "the name of a member");
@@ -215,9 +216,9 @@ static cvy_status find_root(struct cvy_pytorch_reader *r)
 
 static cvy_status check_kind(const struct cvy_pytorch_reader *r)
 {
-    const struct cvy_zip_member *order = cvy_pytorch_member(r, "byteorder");
+    const struct cvy_zip_member *order = root_member(r, "byteorder");
 
-    if (cvy_pytorch_member(r, "constants.pkl") || has_folder(r, "code"))
+    if (root_member(r, "constants.pkl") || has_folder(r, "code"))
         return cvy_fail(CVY_BAD_DATA,
                         "%s is a TorchScript archive, a program and not only weights: save its state dict in Python "
                         "with torch.save(torch.jit.load(FILE).state_dict(), NEW)",
@@ -261,7 +262,7 @@ size_t cvy_pytorch_tree_bytes(size_t size)
 
 static cvy_status read_state(struct cvy_pytorch_reader *r, size_t size)
 {
-    const struct cvy_zip_member *member = cvy_pytorch_member(r, "data.pkl");
+    const struct cvy_zip_member *member = root_member(r, "data.pkl");
     const struct cvy_pickle_limits limits = {.known = cvy_pytorch_is_known, .memory = cvy_pytorch_tree_bytes(size)};
     const struct cvy_pickle_value *root = NULL;
     struct cvy_arena tree = {0};

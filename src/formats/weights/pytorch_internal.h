@@ -48,9 +48,6 @@ size_t cvy_pytorch_tree_bytes(size_t size);
  * exceeded. */
 CVY_CHECKED cvy_status cvy_pytorch_count_bytes(struct cvy_pytorch_reader *reader, size_t bytes);
 
-/* A member of the root folder, NULL when there is none. */
-const struct cvy_zip_member *cvy_pytorch_member(const struct cvy_pytorch_reader *reader, const char *name);
-
 /* What the tuple ("storage", class, key, device, count) says; false where it is none, or a part of another storage. */
 bool cvy_pytorch_storage_id(const struct cvy_pickle_value *storage, struct cvy_pytorch_storage_id *id);
 /* Bytes of an element of a storage of this class, 0 where it is not supported. */

@@ -251,6 +251,14 @@ static cvy_status add_members(struct cvy_pytorch_writer *w, const struct cvy_ten
     return cvy_zip_add(&w->zip, ROOT "/version", "3\n", 2);
 }
 
+static void close_writer(struct cvy_pytorch_writer *w)
+{
+    cvy_zip_abort(&w->zip);
+    cvy_text_release(&w->pickle);
+    cvy_free(w->storages);
+    *w = (struct cvy_pytorch_writer){0};
+}
+
 cvy_status cvy_pytorch_commit(struct cvy_pytorch_writer *w, const struct cvy_tensor_meta *texts, size_t text_count)
 {
     cvy_status status;
@@ -261,14 +269,6 @@ cvy_status cvy_pytorch_commit(struct cvy_pytorch_writer *w, const struct cvy_ten
     CVY_GOTO(status);
     status = cvy_zip_commit(&w->zip);
 fail:
-    cvy_pytorch_abort(w);
+    close_writer(w); /* what is committed stays */
     return status;
-}
-
-void cvy_pytorch_abort(struct cvy_pytorch_writer *w)
-{
-    cvy_zip_abort(&w->zip);
-    cvy_text_release(&w->pickle);
-    cvy_free(w->storages);
-    *w = (struct cvy_pytorch_writer){0};
 }

@@ -38,6 +38,5 @@ void cvy_pytorch_put_named(struct cvy_pytorch_writer *writer, const struct cvy_n
  * metadata when their keys begin with "convoy."). Closes in any case; the file appears whole or not at all. */
 CVY_CHECKED cvy_status cvy_pytorch_commit(struct cvy_pytorch_writer *writer, const struct cvy_tensor_meta *texts,
                                           size_t text_count);
-void cvy_pytorch_abort(struct cvy_pytorch_writer *writer); /* accepts a zeroed or finished one */
 
 #endif

@@ -12,7 +12,8 @@
 
 /* ---- the frame ---- */
 
-void cvy_page_begin(struct cvy_text *page, const char *title)
+/* From the document's beginning to the open <main>. */
+static void begin_page(struct cvy_text *page, const char *title)
 {
     cvy_text_puts(page, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
                         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -27,14 +28,15 @@ void cvy_page_begin(struct cvy_text *page, const char *title)
     cvy_text_puts(page, "</h1>\n");
 }
 
-void cvy_page_end(struct cvy_text *page)
+static void end_page(struct cvy_text *page)
 {
     cvy_text_puts(page, "</main>\n<script>\n");
     cvy_text_puts(page, cvy_page_script);
     cvy_text_puts(page, "</script></body></html>\n");
 }
 
-void cvy_page_card(struct cvy_text *page, const char *label, const char *value)
+/* A tile with a number: value is text. */
+static void add_card(struct cvy_text *page, const char *label, const char *value)
 {
     cvy_text_puts(page, "<div><b>");
     cvy_html_escaped(page, value);
@@ -54,7 +56,7 @@ static void add_number_card(struct cvy_text *page, const char *label, double val
         cvy_html_fixed(&text, value, fabs(value) >= 1e4 && decimals > 1 ? 1 : decimals);
     cvy_text_puts(&text, unit);
     page->failed |= text.failed;
-    cvy_page_card(page, label, text.text ? text.text : "");
+    add_card(page, label, text.text ? text.text : "");
     cvy_text_release(&text);
 }
 
@@ -63,7 +65,7 @@ static void add_count_card(struct cvy_text *page, const char *label, int64_t val
     char text[32];
 
     snprintf(text, sizeof text, "%lld", (long long)value);
-    cvy_page_card(page, label, text);
+    add_card(page, label, text);
 }
 
 static cvy_status finish_page(struct cvy_text *page, const char *path)
@@ -305,7 +307,7 @@ cvy_status cvy_report(const char *run_directory, const char *path)
         status = cvy_fail_memory(strlen(run_directory) + 16, "a page");
         goto fail;
     }
-    cvy_page_begin(&page, title);
+    begin_page(&page, title);
     add_status(&page, &view);
     add_cards(&page, &view);
     add_remarks(&page, &view);
@@ -313,7 +315,7 @@ cvy_status cvy_report(const char *run_directory, const char *path)
     add_validation(&page, &view);
     add_configuration(&page, &view);
     cvy_page_next(&page, &view, run_directory);
-    cvy_page_end(&page);
+    end_page(&page);
     status = finish_page(&page, path ? path : own);
 fail:
     cvy_free(own);
@@ -331,7 +333,7 @@ cvy_status cvy_page_of_validation(const char *path, const char *title, const str
 
     cvy_text_printf(&head, "%s: validation", title);
     page.failed |= head.failed;
-    cvy_page_begin(&page, head.text ? head.text : "");
+    begin_page(&page, head.text ? head.text : "");
     cvy_text_release(&head);
     cvy_text_puts(&page, "<div class=\"cards\">\n");
     add_number_card(&page, "top-1", v->top1, 2, " %");
@@ -345,7 +347,7 @@ cvy_status cvy_page_of_validation(const char *path, const char *title, const str
         add_count_card(&page, "could not be read", v->skipped);
     cvy_text_puts(&page, "</div>\n");
     cvy_page_validation(&page, v);
-    cvy_page_end(&page);
+    end_page(&page);
     return finish_page(&page, path);
 }
 
@@ -369,7 +371,7 @@ cvy_status cvy_page_of_detection(const char *path, const char *title, const stru
 
     cvy_text_printf(&head, "%s: validation", title);
     page.failed |= head.failed;
-    cvy_page_begin(&page, head.text ? head.text : "");
+    begin_page(&page, head.text ? head.text : "");
     cvy_text_release(&head);
     cvy_text_puts(&page, "<div class=\"cards\">\n");
     for (int i = 0; i < CVY_DETECTION_STATS; i++)
@@ -379,6 +381,6 @@ cvy_status cvy_page_of_detection(const char *path, const char *title, const stru
         add_count_card(&page, "could not be read", v->skipped);
     cvy_text_puts(&page, "</div>\n");
     cvy_page_detection(&page, v);
-    cvy_page_end(&page);
+    end_page(&page);
     return finish_page(&page, path);
 }

@@ -9,11 +9,6 @@
 /* page.css and page.js, embedded at build time. */
 extern const char cvy_page_style[], cvy_page_script[];
 
-/* From the document's beginning to the open <main>, and its end. */
-void cvy_page_begin(struct cvy_text *page, const char *title);
-void cvy_page_end(struct cvy_text *page);
-/* A tile with a number: value is text. */
-void cvy_page_card(struct cvy_text *page, const char *label, const char *value);
 /* The line of a picture's caption that names its file; nothing for NULL. */
 void cvy_page_file(struct cvy_text *page, const char *file);
 /* Accuracy by class, confusion matrix and the most wrong images (page_validation.c). */

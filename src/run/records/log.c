@@ -47,11 +47,12 @@ static bool keep_report(const char *line, int64_t number, const struct cvy_train
     return epoch < state->epoch || (epoch == state->epoch && iteration <= state->position && *end == ']');
 }
 
-int64_t cvy_run_log_keep(const char *path, enum cvy_log_kind kind, const struct cvy_train_state *state)
+/* Whether the checkpoint's state knows a line of a log; number: of the line, from 0. */
+typedef bool (*line_rule)(const char *line, int64_t number, const struct cvy_train_state *state);
+
+/* The bytes of a log up to its first line that does not stay; 0 when the file is missing. */
+static int64_t bytes_to_keep(const char *path, line_rule keep, const struct cvy_train_state *state)
 {
-    bool (*const keep)(const char *, int64_t, const struct cvy_train_state *) = kind == CVY_LOG_METRICS ? keep_metrics
-                                                                                : kind == CVY_LOG_STEPS ? keep_steps
-                                                                                                        : keep_report;
     FILE *file = fopen(path, "r");
     char *line = NULL;
     size_t capacity = 0;
@@ -91,7 +92,7 @@ static cvy_status restore_record(void *context, const struct cvy_log_record *rec
 static cvy_status open_report(struct cvy_run_log *log, const struct cvy_train_state *state)
 {
     const char *path = log->paths->report;
-    const int64_t offset = state ? cvy_run_log_keep(path, CVY_LOG_REPORT, state) : 0;
+    const int64_t offset = state ? bytes_to_keep(path, keep_report, state) : 0;
     const struct cvy_events_keep keep = {state ? state->step : 0, state ? state->epoch : 0};
 
     CVY_TRY(cvy_dllogger_open(&log->report, path, offset));
@@ -162,10 +163,10 @@ cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths 
     snprintf(log->title, sizeof log->title, "%s on %.64s", options->arch,
              options->data[0] ? options->data : "synthetic data");
     CVY_GOTO(name_measures(log, options));
-    offset = state ? cvy_run_log_keep(paths->metrics, CVY_LOG_METRICS, state) : 0;
+    offset = state ? bytes_to_keep(paths->metrics, keep_metrics, state) : 0;
     CVY_GOTO(open_metrics(log, offset));
     if (paths->steps[0]) {
-        offset = state ? cvy_run_log_keep(paths->steps, CVY_LOG_STEPS, state) : 0;
+        offset = state ? bytes_to_keep(paths->steps, keep_steps, state) : 0;
         CVY_GOTO(cvy_csv_open(&log->steps, paths->steps, step_columns, 4, offset));
     }
     CVY_GOTO(open_report(log, state));
@@ -181,7 +182,7 @@ cvy_status cvy_run_log_open_ranks(struct cvy_run_log *log, const struct cvy_trai
     const char *path = log->paths->ranks;
 
     return cvy_csv_open(&log->ranks, path, columns, sizeof columns / sizeof *columns,
-                        state ? cvy_run_log_keep(path, CVY_LOG_METRICS, state) : 0);
+                        state ? bytes_to_keep(path, keep_metrics, state) : 0);
 }
 
 void cvy_run_log_close(struct cvy_run_log *log)

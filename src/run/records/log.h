@@ -88,8 +88,4 @@ CVY_CHECKED cvy_status cvy_run_log_sync(struct cvy_run_log *log);
 /* The last record. */
 CVY_CHECKED cvy_status cvy_run_log_summary(struct cvy_run_log *log);
 
-/* How many bytes of a log a checkpoint knows; 0 when the file is missing. For the logs above and for tests. */
-enum cvy_log_kind { CVY_LOG_METRICS, CVY_LOG_STEPS, CVY_LOG_REPORT };
-int64_t cvy_run_log_keep(const char *path, enum cvy_log_kind kind, const struct cvy_train_state *state);
-
 #endif

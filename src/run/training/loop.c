@@ -19,7 +19,8 @@ static int64_t smaller_steps(const struct cvy_train_state *state)
     return state->skipped < 0 ? (state->step_images - 1 - state->skipped) / state->step_images : 0;
 }
 
-cvy_status cvy_loop_start_data(struct cvy_run *run)
+/* The training images from the place on where the state stands. */
+static cvy_status start_data(struct cvy_run *run)
 {
     const struct cvy_train_state *state = &run->state.progress;
     const int64_t counted = smaller_steps(state);
@@ -36,7 +37,7 @@ double cvy_loop_wait_seconds(const struct cvy_loop *loop)
 
 cvy_status cvy_loop_restart_data(struct cvy_loop *loop, double before)
 {
-    CVY_TRY(cvy_loop_start_data(loop->run));
+    CVY_TRY(start_data(loop->run));
     loop->wait_before = before;
     return CVY_OK;
 }
@@ -338,7 +339,7 @@ static cvy_status begin_epoch(struct cvy_loop *loop)
     loop->epoch_steps = loop->scale_steps = 0;
     loop->scale_sum = loop->wait_before = 0;
     if (state->position < loop->steps)
-        CVY_TRY(cvy_loop_start_data(run));
+        CVY_TRY(start_data(run));
     (void)window_reset(loop);
     loop->in_epoch = true;
     return CVY_OK;

@@ -49,9 +49,8 @@ void cvy_loop_finish(struct cvy_loop *loop);
 
 /* ---- for epoch.c ---- */
 
-/* The training images from the place on where the state stands. */
-CVY_CHECKED cvy_status cvy_loop_start_data(struct cvy_run *run);
-/* The same in the middle of an epoch, which has waited for `before` seconds so far. */
+/* The training images once more, in the middle of an epoch, from the place on where the state stands; the epoch has
+ * waited for `before` seconds so far. */
 CVY_CHECKED cvy_status cvy_loop_restart_data(struct cvy_loop *loop, double before);
 /* How long the epoch has waited for images. */
 double cvy_loop_wait_seconds(const struct cvy_loop *loop);
