@@ -81,19 +81,3 @@ void cvy_histogram_add(struct cvy_histogram *histogram, const float *values, siz
         histogram->finite += isfinite(magnitude) != 0;
     }
 }
-
-void cvy_histogram_merge(struct cvy_histogram *histogram, const struct cvy_histogram *other)
-{
-    const bool any = cvy_histogram_peak(other) > 0;
-    int shift;
-
-    reach(histogram, other->lowest, other->highest);
-    shift = any ? histogram->exponent - other->exponent : 0;
-    for (int i = 0; any && i < CVY_HISTOGRAM_BINS; i++)
-        histogram->bins[shift < 31 ? i >> shift : 0] += other->bins[i];
-    histogram->zeros += other->zeros;
-    histogram->finite += other->finite;
-    histogram->infinite += other->infinite;
-    histogram->peaks += other->peaks;
-    histogram->calls += other->calls;
-}

@@ -22,8 +22,6 @@ struct cvy_histogram {
 };
 /* The values of one image. */
 void cvy_histogram_add(struct cvy_histogram *histogram, const float *values, size_t count);
-/* Adds what `other` has counted. */
-void cvy_histogram_merge(struct cvy_histogram *histogram, const struct cvy_histogram *other);
 /* The largest magnitude; 0: there were only zeros, or nothing. */
 float cvy_histogram_peak(const struct cvy_histogram *histogram);
 double cvy_histogram_bin_width(const struct cvy_histogram *histogram);
