@@ -89,6 +89,7 @@ static cvy_status find_evaluator(struct cvy_predictor *predictor, struct cvy_bat
         return CVY_OK;
     cvy_evaluator_close(*found); /* --batch-size auto has been chosen since */
     CVY_TRY(cvy_predictor_open_single(predictor));
+    CVY_TRY(cvy_predictor_check_batch(predictor, network, batch));
     return cvy_evaluator_open_beside(*found, network, batch, &predictor->one);
 }
 

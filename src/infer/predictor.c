@@ -60,6 +60,17 @@ static cvy_status check_memory(struct cvy_predictor *predictor, const struct cvy
     return cvy_memory_check(&one, cvy_device_available_memory(predictor->device), &estimate);
 }
 
+cvy_status cvy_predictor_check_batch(const struct cvy_predictor *predictor, const struct cvy_network *network,
+                                     int64_t batch)
+{
+    struct cvy_memory_case one = memory_case(predictor, true, batch);
+    struct cvy_memory_estimate estimate;
+
+    one.model = &network->model;
+    one.dry_run = true; /* it is opened at once: what is timed is timed then */
+    return cvy_memory_check(&one, cvy_device_available_memory(predictor->device), &estimate);
+}
+
 static cvy_status read_quantizers(struct cvy_predictor *predictor, const struct cvy_architecture *architecture,
                                   const struct cvy_model_options *model, const struct cvy_tensor_file *file)
 {

@@ -72,6 +72,11 @@ const char *cvy_predictor_class_name(const struct cvy_predictor *predictor, int 
 struct cvy_transform cvy_predictor_transform(const struct cvy_predictor *predictor);
 /* Open the evaluator of single images, if it is not open yet. */
 CVY_CHECKED cvy_status cvy_predictor_open_single(struct cvy_predictor *predictor);
+/* CVY_NO_MEMORY where an evaluator of so many images does not fit beside what is there: before anything is allocated,
+ * where a system that promises more memory than it has would end the program later. `network`: its own, or one beside
+ * it. */
+CVY_CHECKED cvy_status cvy_predictor_check_batch(const struct cvy_predictor *predictor,
+                                                 const struct cvy_network *network, int64_t batch);
 /* Open that of batches for a data set (NULL: random images in memory): the first one decides what --batch-size auto
  * means. */
 CVY_CHECKED cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const struct cvy_dataset *dataset);

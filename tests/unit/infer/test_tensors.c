@@ -1,5 +1,7 @@
 /* Answers for batches of images and for tensors. */
 #include <math.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "infer/predictor.h"
 #include "support_classifier.h"
@@ -160,4 +162,38 @@ static void tensors(void **state)
     cvy_classifier_close(classifier);
 }
 
-RUN_TESTS(classifier_setup, classifier_teardown, TEST(longer_images), TEST(images), TEST(tensors))
+/* A batch that would not fit is refused before memory is taken for it, and the classifier lives on. */
+static void no_memory(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* they map memory of their own */
+#else
+    enum { MANY = 2100, CAP = 1 << 28 /* more than their pixels, and less than what the 4,096 above take */ };
+    cvy_classifier *classifier = open_threads(make_weights("resnet18"), "fp32", 1, 4096);
+    float *pixels = cvy_calloc((size_t)MANY * 3 * SIDE * SIDE, sizeof *pixels),
+          *logits = cvy_calloc(MANY, sizeof(float[CLASSES]));
+    const struct cvy_outputs outputs = {.size = sizeof outputs, .logits = logits};
+    struct cvy_input_tensor tensor = {sizeof tensor, pixels, CVY_ORDER_NHWC, MANY, SIDE, SIDE};
+    struct rlimit old, low;
+    unsigned long pages;
+
+    assert_non_null(pixels);
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+    low = (struct rlimit){pages * (size_t)sysconf(_SC_PAGESIZE) + CAP, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &low), 0);
+    const cvy_status status = cvy_classify_tensor(classifier, &tensor, &outputs);
+    assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+    assert_fails(status, CVY_NO_MEMORY, "in batches of 4096 needs");
+    tensor.images = 1;
+    assert_int_equal(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_OK);
+    cvy_free(logits);
+    cvy_free(pixels);
+    cvy_classifier_close(classifier);
+#endif
+}
+
+RUN_TESTS(classifier_setup, classifier_teardown, TEST(longer_images), TEST(images), TEST(tensors), TEST(no_memory))
