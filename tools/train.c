@@ -203,14 +203,17 @@ static void print_accuracies(const char *before, const struct cvy_train_options 
     printf(", loss %.4f", unsigned_nan(cvy_measures_get(measures, "loss")));
 }
 
-/* COCO's numbers; those of sizes that no object has are not there. */
-static void print_found(const char *before, const struct cvy_measures *measures)
+/* COCO's numbers as its program prints them, and the losses. */
+static void print_found(const struct cvy_measures *measures)
 {
+    char line[96];
+
     for (int i = 0; i < measures->count; i++) {
+        const double value = measures->list[i].value;
         if (strstr(measures->list[i].name, "loss"))
-            printf("%s%s %.4f\n", before, measures->list[i].name, unsigned_nan(measures->list[i].value));
-        else if (!isnan(measures->list[i].value))
-            printf("%s%s %.2f %%\n", before, measures->list[i].name, measures->list[i].value);
+            printf("%s %.4f\n", measures->list[i].name, unsigned_nan(value));
+        else
+            printf("%s\n", cvy_evaluation_line(i, isnan(value) ? -1 : value / 100, line));
     }
 }
 
@@ -218,9 +221,11 @@ static void print_found(const char *before, const struct cvy_measures *measures)
 static void print_evaluation(const struct cvy_train_options *options, const struct cvy_train_result *result)
 {
     if (result->detector) {
-        print_found("", &result->val);
-        if (result->averaged)
-            print_found("average ", &result->val_ema);
+        print_found(&result->val);
+        if (result->averaged) {
+            puts("moving average:");
+            print_found(&result->val_ema);
+        }
         printf("%" PRId64 " images\n", result->val_images);
         if (result->val_skipped > 0)
             printf("%" PRId64 " unreadable images were left out\n", result->val_skipped);

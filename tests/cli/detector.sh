@@ -133,8 +133,28 @@ grep -q '"metric": "train.localization_loss"' calm/experiment_raport.json && gre
 
 # ---- evaluation: the numbers of the training's last validation ----
 expect 0 "$convoy" train data --evaluate --resume calm --workspace again
-expect_text out '^ap [0-9.]+ %$'
+expect_text out '^ Average Precision  \(AP\) @\[ IoU=0.50:0.95 \| area=   all \| maxDets=100 \] = [0-9.]+$'
+expect_text err '^convoy: a batch of [0-9]+ takes [0-9.]+ ms; 50 % at most .*; [0-9.]+ images/s$'
+checks=$((checks + 1))
+[ "$(grep -c '^ Average ' out)" = 12 ] || fail "COCO's program prints twelve numbers"
 expect_text out "^total_loss $(tail -n 1 calm/metrics.csv | awk -F, '{ printf "%.4f", $(NF - 1) }')$"
+# The records have the names of that program too: of the training, and of its benchmark of inference.
+expect 0 "$convoy" -q train data --evaluate --resume calm --workspace named
+checks=$((checks + 1))
+/usr/bin/python3 - calm named <<'PY' || fail "the names of the reference program are missing"
+import json, sys
+
+training, evaluation = ([json.loads(line[5:]) for line in open(f"{folder}/experiment_raport.json")] for folder in sys.argv[1:])
+metadata = {record["metric"]: record["metadata"] for record in training if record["type"] == "METADATA"}
+assert metadata["train_throughput"]["unit"] == metadata["infer_throughput"]["unit"] == "images/s"
+last, seen = training[-1]["data"], evaluation[-1]["data"]
+assert last["train_throughput"] > 0 and "infer_throughput" not in last
+assert seen["infer_throughput"] > 0 and "train_throughput" not in seen
+assert abs(100 * seen["Precision/mAP"] - seen["val.ap"]) < 1e-9 and -1 <= seen["Recall/AR@100 (large)"] <= 1
+assert 0 < seen["eval_90%_latency"] <= seen["eval_95%_latency"] <= seen["eval_99%_latency"]
+assert abs(seen["eval_avg_latency"] - 1000 * seen["val.compute_latency"]) < 1e-9 * seen["eval_avg_latency"]
+assert seen["eval_99%_latency"] <= 1000 * seen["val.compute_latency_at100"] * (1 + 1e-9)
+PY
 # As that program's lines say it, with its configuration; and on the images of the training.
 sed 's/WARM_STEPS/1/; s/WARM_RATE/.001/; s/STEPS/4/g; s/RATE/.002/' "$sources/tests/cli/support_ssd320.config" >ssd320.config
 cp out resumed.txt

@@ -8,7 +8,29 @@ train() { "$convoy" train data -q --image-size 32 --batch-size 4 --workers 1 "$@
 answers() { "$convoy" -q classify data/val --format csv --logits --image-size 32 --class-names names --weights "$@"; }
 
 # ---- a training of Convoy as one of theirs, and back ----
-expect 0 train --recipe tensorflow --arch resnet50 --epochs 1 --batch-size 10 --lr 0.001 --training-only --workspace run
+expect 0 train --recipe tensorflow --arch resnet50 --epochs 1 --batch-size 10 --lr 0.001 --training-only --print-freq 1 --workspace run
+# The records have that program's names too.
+expect 0 "$convoy" -q train data --evaluate --resume run --workspace seen --batch-size 4
+checks=$((checks + 1))
+/usr/bin/python3 - <<'PY' || fail "the names of the reference program are missing"
+import json
+
+def read(folder):
+    records = [json.loads(line[5:]) for line in open(f"{folder}/experiment_raport.json")]
+    return [(record["step"], record["data"]) for record in records if record["type"] == "LOG" and record["step"] != "PARAMETER"]
+
+run, seen = read("run"), read("seen")[-1][1]
+steps = [data for step, data in run if len(step) == 2 and "train.loss" in data]
+assert steps and all(data["cross_entropy"] == data["train.loss"] and data["imgs_per_sec"] == data["train.total_ips"] and
+                     data["learning_rate"] == data["train.lr"] for data in steps)
+epoch = [data for step, data in run if len(step) == 1][0]
+assert epoch["cross_entropy"] == epoch["train.loss"] and epoch["learning_rate"] == epoch["train.lr"]
+assert epoch["l2_loss"] == epoch["train.l2_loss"] and epoch["total_loss"] == epoch["train.total_loss"]
+assert epoch["train_throughput"] == epoch["train.total_ips"] and "top1_accuracy" not in epoch
+assert abs(100 * seen["top1_accuracy"] - seen["val.top1"]) < 1e-9 and abs(100 * seen["top5_accuracy"] - seen["val.top5"]) < 1e-9
+assert seen["eval_throughput"] == seen["val.total_ips"]
+assert 0 < seen["eval_latency_p90"] <= seen["eval_latency_p95"] <= seen["eval_latency_p99"] and seen["eval_latency_avg"] > 0
+PY
 mkdir dir
 expect 0 "$convoy" convert run/checkpoint.safetensors dir/model.ckpt-2.index
 expect_text out 'resnet50, 1001 classes'

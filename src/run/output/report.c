@@ -117,6 +117,7 @@ cvy_status cvy_run_report_parameters(struct cvy_run *run)
     struct cvy_text text = {0};
     struct cvy_json json = {.text = &text};
     struct cvy_measures parts = {.count = run->state.log.parts ? CVY_LOSS_PARTS : 0};
+    static const char *const speeds[] = {"train_throughput", "infer_throughput"}; /* of a detector, in its program */
 
     if (!run->state.log.fresh)
         return write_environment(run);
@@ -126,8 +127,11 @@ cvy_status cvy_run_report_parameters(struct cvy_run *run)
     CVY_TRY(write_environment(run));
     for (int i = 0; i < parts.count; i++)
         snprintf(parts.list[i].name, sizeof parts.list[i].name, "%s", cvy_loss_part_names[i]);
-    return cvy_dllogger_standard_metadata(&run->state.log.report, &parts, &run->state.log.measures,
-                                          run->state.log.averaged);
+    CVY_TRY(cvy_dllogger_standard_metadata(&run->state.log.report, &parts, &run->state.log.measures,
+                                           run->state.log.averaged));
+    for (size_t i = 0; run->state.log.parts && i < sizeof speeds / sizeof *speeds; i++)
+        CVY_TRY(cvy_dllogger_metadata(&run->state.log.report, speeds[i], "images/s", NULL));
+    return CVY_OK;
 }
 
 /* ---- diagnoses ---- */

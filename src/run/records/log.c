@@ -110,6 +110,7 @@ static cvy_status name_measures(struct cvy_run_log *log, const struct cvy_train_
     log->top_k = (int32_t)options->topk;
     log->averaged = options->use_ema > 0 && !options->training_only;
     log->parts = cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
+    log->tensorflow = !log->parts && strcmp(options->padding, "same") == 0;
     if (!log->parts) {
         cvy_metrics_measures(&none, &log->measures);
         return CVY_OK;

@@ -24,6 +24,7 @@ struct cvy_run_log {
     int32_t top_k;                /* of the second accuracy */
     bool averaged;                /* the moving average is validated too */
     bool parts;                   /* the training loss has parts */
+    bool tensorflow;              /* a network of TensorFlow's program for classification: its names are there too */
     bool fresh;                   /* the report is empty: its parameters are still to be written */
     struct cvy_run_summary summary;
     bool reported[CVY_FINDING_COUNT]; /* findings that an earlier part of the run has reported */

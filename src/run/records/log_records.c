@@ -23,7 +23,8 @@ static double merge(const char *name, double old, int64_t count, double value)
     if (strstr(name, ".top") || strstr(name, "_at") || strstr(name, ".ap") || strstr(name, ".ar") ||
         strncmp(name, "Precision/", 10) == 0 || strncmp(name, "Recall/", 7) == 0)
         return value > old ? value : old;
-    if (ends_with(name, "_ips") || ends_with(name, "_time") || ends_with(name, "_latency") || ends_with(name, "_scale"))
+    if (ends_with(name, "_ips") || ends_with(name, "_throughput") || ends_with(name, "_time") ||
+        ends_with(name, "_latency") || ends_with(name, "_scale"))
         return old + (value - old) / (double)count;
     return value;
 }
@@ -62,6 +63,15 @@ static void put(struct record *record, const char *group, const char *name, doub
     char *whole = record->names[record->count];
 
     snprintf(whole, sizeof record->names[0], "%s.%s", group, name);
+    record->metrics[record->count++] = (struct cvy_metric){whole, value};
+}
+
+/* name: as it stands in the record. */
+static void put_named(struct record *record, const char *name, double value)
+{
+    char *whole = record->names[record->count];
+
+    snprintf(whole, sizeof record->names[0], "%s", name);
     record->metrics[record->count++] = (struct cvy_metric){whole, value};
 }
 
@@ -184,6 +194,11 @@ cvy_status cvy_run_log_window(struct cvy_run_log *log, const struct cvy_run_wind
     struct record level0 = {.count = 0}, level1 = {.count = 0};
 
     put_train(&level0, w);
+    if (log->tensorflow) {
+        put_named(&level0, "imgs_per_sec", rate(w->images, w->seconds));
+        put_named(&level0, "cross_entropy", w->loss);
+        put_named(&level0, "learning_rate", w->learning_rate);
+    }
     put_train_times(&level1, w);
     CVY_TRY(cvy_dllogger_log(&log->report, step, 2, level0.metrics, level0.count));
     CVY_TRY(cvy_dllogger_log(&log->report, step, 2, level1.metrics, level1.count));
@@ -274,20 +289,83 @@ static cvy_status add_row(struct cvy_run_log *log, const struct cvy_train_epoch 
     return cvy_csv_row(&log->metrics, row, present);
 }
 
-/* A detector's numbers once more, under the names that its reference program gives them, as fractions. */
-static void put_reference(struct record *record, const struct cvy_run_epoch *epoch)
+/* ---- the reference programs' names ---- */
+
+/* Between the two values around it, as numpy has it, in milliseconds. */
+static double percentile(const struct cvy_run_validation *v, double q)
 {
-    const double seconds = epoch->public.seconds;
+    const double place = q * (double)(v->batches - 1);
+    const int64_t low = (int64_t)place, high = low + 1 < v->batches ? low + 1 : low;
 
-    for (int i = 0; i < epoch->val.measures.count && i < CVY_COCO_STATS; i++) {
-        const double value = epoch->val.measures.list[i].value;
-        char *name = record->names[record->count];
+    return v->batches > 0 ? 1000 * (v->latency[low] + (v->latency[high] - v->latency[low]) * (place - (double)low)) : 0;
+}
 
-        snprintf(name, sizeof record->names[0], "%s", cvy_coco_stat_name(i));
-        record->metrics[record->count++] = (struct cvy_metric){name, isnan(value) ? -1 : value / 100};
+/* The times of a validation, after they were put into order. names: how the mean and the three percentiles are called.
+ */
+static void put_latencies(struct record *record, const struct cvy_run_validation *v, const char *const names[4])
+{
+    static const double shares[] = {0.90, 0.95, 0.99};
+
+    put_named(record, names[0], 1000 * share(v->seconds - v->wait, v->batches));
+    for (int i = 0; i < 3; i++)
+        put_named(record, names[i + 1], percentile(v, shares[i]));
+}
+
+/* A detector's numbers, as fractions; the speed of the training, or that of an evaluation. */
+static void put_detection_names(struct record *record, const struct cvy_run_epoch *epoch, bool training)
+{
+    static const char *const latencies[] = {"eval_avg_latency", "eval_90%_latency", "eval_95%_latency",
+                                            "eval_99%_latency"};
+    const struct cvy_run_validation *v = &epoch->val;
+
+    for (int i = 0; i < v->measures.count && i < CVY_COCO_STATS; i++) {
+        const double value = v->measures.list[i].value;
+        put_named(record, cvy_coco_stat_name(i), isnan(value) ? -1 : value / 100);
     }
-    if (epoch->images > 0)
-        record->metrics[record->count++] = (struct cvy_metric){"train_throughput", rate(epoch->images, seconds)};
+    if (training && epoch->images > 0)
+        put_named(record, "train_throughput", rate(epoch->images, epoch->public.seconds));
+    if (!training) {
+        put_named(record, "infer_throughput", rate(v->images + v->skipped, v->seconds));
+        put_latencies(record, v, latencies);
+    }
+}
+
+/* Those of TensorFlow's program for classification, whose accuracies are fractions too. */
+static void put_tensorflow_names(struct record *record, const struct cvy_run_epoch *epoch, bool training)
+{
+    static const char *const latencies[] = {"eval_latency_avg", "eval_latency_p90", "eval_latency_p95",
+                                            "eval_latency_p99"};
+    const struct cvy_run_validation *v = &epoch->val;
+    char name[48];
+
+    if (training) {
+        put_named(record, "cross_entropy", epoch->public.train_loss);
+        for (int i = 0; i < epoch->public.parts.count; i++)
+            put_named(record, epoch->public.parts.list[i].name, epoch->public.parts.list[i].value);
+        put_named(record, "learning_rate", epoch->public.learning_rate);
+        if (epoch->images > 0)
+            put_named(record, "train_throughput", rate(epoch->images, epoch->public.seconds));
+    }
+    if (v->batches == 0)
+        return;
+    for (int i = 0; i < v->measures.count; i++) {
+        if (strncmp(v->measures.list[i].name, "top", 3) != 0 || !is_new(&v->measures, i))
+            continue;
+        snprintf(name, sizeof name, "%s_accuracy", v->measures.list[i].name);
+        put_named(record, name, v->measures.list[i].value / 100);
+    }
+    put_named(record, "eval_throughput", rate(v->images + v->skipped, v->seconds));
+    put_latencies(record, v, latencies);
+}
+
+/* What is in the record once more, under the names of the program whose network this is. */
+static void put_reference(const struct cvy_run_log *log, struct record *record, const struct cvy_run_epoch *epoch,
+                          bool training)
+{
+    if (log->parts)
+        put_detection_names(record, epoch, training);
+    else if (log->tensorflow)
+        put_tensorflow_names(record, epoch, training);
 }
 
 /* The record of an epoch, which the summary of the run takes in. */
@@ -337,8 +415,7 @@ cvy_status cvy_run_log_evaluation(struct cvy_run_log *log, struct cvy_run_epoch 
         put_validation(&record, &epoch->val_ema);
         put_validation_times(&record, &epoch->val_ema);
     }
-    if (log->parts)
-        put_reference(&record, epoch);
+    put_reference(log, &record, epoch, false);
     return write_record(log, epoch->public.epoch, &record);
 }
 
@@ -375,8 +452,7 @@ cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoc
         put_validation(&record, &epoch->val_ema);
         put_validation_times(&record, &epoch->val_ema);
     }
-    if (log->parts)
-        put_reference(&record, epoch);
+    put_reference(log, &record, epoch, true);
     CVY_TRY(add_row(log, e));
     if (epoch->ranks)
         CVY_TRY(write_ranks(log, epoch));

@@ -1,5 +1,6 @@
 /* --evaluate: one validation of the model that the run starts from, and nothing else. */
 #include "base/error.h"
+#include "base/log.h"
 #include "base/system.h"
 #include "run/training/training.h"
 
@@ -18,6 +19,17 @@ static bool show_progress(void *context, int64_t done)
     if (run->events && run->events->progress)
         run->events->progress(run->events->context, &progress);
     return !cvy_run_stopping(run);
+}
+
+/* After the record, for which the times of the batches were put into order. */
+static void say_speed(const struct cvy_run *run, const struct cvy_run_validation *v)
+{
+    cvy_log(CVY_LOG_INFO,
+            "a batch of %d takes %.2f ms; 50 %% at most %.2f, 90 %% %.2f, 95 %% %.2f, 99 %% %.2f; %.1f images/s",
+            (int)cvy_run_evaluation_batch(&run->config->options), 1000 * (v->seconds - v->wait) / (double)v->batches,
+            1000 * cvy_quantile(v->latency, v->batches, 0.50), 1000 * cvy_quantile(v->latency, v->batches, 0.90),
+            1000 * cvy_quantile(v->latency, v->batches, 0.95), 1000 * cvy_quantile(v->latency, v->batches, 0.99),
+            (double)(v->images + v->skipped) / v->seconds);
 }
 
 cvy_status cvy_run_evaluate(struct cvy_run *run)
@@ -39,5 +51,7 @@ cvy_status cvy_run_evaluate(struct cvy_run *run)
     result->val = epoch.val.measures;
     result->val_images = epoch.val.images;
     result->val_skipped = epoch.val.skipped;
-    return cvy_run_log_evaluation(&run->state.log, &epoch);
+    CVY_TRY(cvy_run_log_evaluation(&run->state.log, &epoch));
+    say_speed(run, &epoch.val);
+    return CVY_OK;
 }

@@ -45,6 +45,8 @@ static void summary_rules(void **state)
         {"val.compute_latency", {1, 2, 3}, 2},
         {"val.compute_latency_at99", {1, 3, 2}, 3},
         {"train.bad_images", {0, 1, 1}, 1},
+        {"train_throughput", {10, 20, 60}, 30},
+        {"eval_latency_p99", {1, 3, 2}, 2},
     };
     struct cvy_run_summary summary = {.count = 0};
     const size_t count = sizeof cases / sizeof *cases;
