@@ -5,6 +5,7 @@
 #ifndef CVY_WEIGHTS_CHECKPOINT_H
 #define CVY_WEIGHTS_CHECKPOINT_H
 
+#include "base/file.h"
 #include "base/json_out.h"
 #include "convoy/train.h"
 #include "data/image/resize.h"
@@ -90,6 +91,13 @@ struct cvy_checkpoint_info {
 CVY_CHECKED cvy_status cvy_checkpoint_read(const struct cvy_tensor_file *file, const char *what,
                                            struct cvy_checkpoint_info *info);
 void cvy_checkpoint_info_release(struct cvy_checkpoint_info *info);
+
+/* "checkpoint_0007.safetensors", which --gather-checkpoints keeps -> 7; -1 for other names. */
+int64_t cvy_checkpoint_epoch(const char *name);
+/* Whether a file opens as a checkpoint; CVY_NO_INPUT: it is not there. */
+CVY_CHECKED cvy_status cvy_checkpoint_probe(const char *path);
+/* The newest kept one of a folder that opens; "": there is none. */
+CVY_CHECKED cvy_status cvy_checkpoint_newest_kept(const char *folder, char path[CVY_PATH_MAX]);
 
 /* What goes into a file. */
 struct cvy_checkpoint {

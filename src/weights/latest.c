@@ -1,4 +1,5 @@
 /* The newest checkpoint of a folder: of a run of ours, or of TensorFlow's programs. */
+#include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,68 @@ static cvy_status read_own(struct cvy_checkpoint_found *found)
     cvy_tensor_file_close(&file);
     return status;
 }
+
+/* ---- those that --gather-checkpoints keeps ---- */
+
+int64_t cvy_checkpoint_epoch(const char *name)
+{
+    static const char before[] = "checkpoint_", after[] = ".safetensors";
+    char *end;
+    int64_t epoch;
+
+    if (strncmp(name, before, strlen(before)) != 0 || !isdigit((unsigned char)name[strlen(before)]))
+        return -1;
+    epoch = strtoll(name + strlen(before), &end, 10);
+    return strcmp(end, after) == 0 ? epoch : -1;
+}
+
+cvy_status cvy_checkpoint_probe(const char *path)
+{
+    struct cvy_tensor_file file = {0};
+    struct cvy_checkpoint_info info = {0};
+    cvy_status status = cvy_tensor_file_open(&file, path);
+
+    if (status == CVY_OK)
+        status = cvy_checkpoint_read(&file, path, &info);
+    cvy_checkpoint_info_release(&info);
+    cvy_tensor_file_close(&file);
+    return status;
+}
+
+/* The newest one before `bound`; -1: there is none. */
+static int64_t find_before(const char *folder, int64_t bound, char path[CVY_PATH_MAX])
+{
+    DIR *listing = opendir(folder);
+    const struct dirent *entry;
+    int64_t newest = -1;
+
+    while (listing && (entry = readdir(listing)) != NULL) {
+        const int64_t epoch = cvy_checkpoint_epoch(entry->d_name);
+
+        if (epoch > newest && epoch < bound &&
+            snprintf(path, CVY_PATH_MAX, "%s/%s", folder, entry->d_name) < CVY_PATH_MAX)
+            newest = epoch;
+    }
+    if (listing)
+        closedir(listing);
+    return newest;
+}
+
+cvy_status cvy_checkpoint_newest_kept(const char *folder, char path[CVY_PATH_MAX])
+{
+    int64_t epoch = INT64_MAX;
+
+    while ((epoch = find_before(folder, epoch, path)) >= 0) {
+        const cvy_status status = cvy_checkpoint_probe(path);
+
+        if (status == CVY_OK || status == CVY_NO_MEMORY)
+            return status;
+    }
+    path[0] = '\0';
+    return CVY_OK;
+}
+
+/* ---- any ---- */
 
 cvy_status cvy_checkpoint_latest(const char *path, struct cvy_checkpoint_found *found)
 {

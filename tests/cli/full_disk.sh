@@ -33,4 +33,26 @@ else
     skip_part_unavoidable "a tmpfs cannot be mounted here (root only); the limit on file sizes was tested"
     expect 0 "$convoy" -q train data --resume run
 fi
+
+# ---- the checkpoint of the first epoch did not find room, its kept copy did ----
+gathered() { "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 10 --lr 0.05 --warmup 0 --epochs 3 \
+    --gather-checkpoints -1 "$@"; }
+expect 0 gathered --workspace calm
+expect 0 gathered --workspace kept --run-epochs 1
+rm kept/checkpoint.safetensors
+expect 0 "$convoy" -q train --resume kept --run-epochs 1
+expect_text err 'kept/checkpoint.safetensors.*: "kept/checkpoint_0000.safetensors" is taken instead'
+truncate_to kept/checkpoint.safetensors 60 # and of two that are cut off, the one before them
+: >kept/checkpoint_0001.safetensors
+expect 0 "$convoy" -q train --resume kept --evaluate
+expect_text err 'checkpoint_0000.safetensors" is taken instead'
+expect 0 "$convoy" -q train --resume kept
+expect_text err 'kept/checkpoint.safetensors".*truncated.*: "kept/checkpoint_0000.safetensors" is taken instead'
+expect 0 "$convoy" -q train --resume kept # beyond the end of the run that was cut off
+expect_same calm/checkpoint.safetensors kept/checkpoint.safetensors
+expect_same calm/metrics.csv kept/metrics.csv
+expect_same calm/model_best.safetensors kept/model_best.safetensors
+truncate_to kept/checkpoint.safetensors 60
+rm kept/checkpoint_*
+expect_sentence 65 'kept/checkpoint.safetensors' "$convoy" -q train --resume kept
 finish

@@ -1,8 +1,6 @@
 /* What a run writes for itself: its checkpoint and the best weights. */
-#include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -95,19 +93,6 @@ cvy_status cvy_run_save_options(const struct cvy_run *run, bool end_reached)
 
 /* ---- --gather-checkpoints ---- */
 
-/* "checkpoint_0007.safetensors" -> 7; -1 for other names. */
-static int64_t epoch_of(const char *name)
-{
-    static const char before[] = "checkpoint_", after[] = ".safetensors";
-    char *end;
-    int64_t epoch;
-
-    if (strncmp(name, before, strlen(before)) != 0 || !isdigit((unsigned char)name[strlen(before)]))
-        return -1;
-    epoch = strtoll(name + strlen(before), &end, 10);
-    return strcmp(end, after) == 0 ? epoch : -1;
-}
-
 /* Remove those of epochs up to `last`. What cannot be removed stays: that is no reason to end a training. */
 static void prune(const struct cvy_run_config *config, int64_t last)
 {
@@ -116,7 +101,7 @@ static void prune(const struct cvy_run_config *config, int64_t last)
     char path[CVY_PATH_MAX];
 
     while (listing && (entry = readdir(listing)) != NULL) {
-        const int64_t epoch = epoch_of(entry->d_name);
+        const int64_t epoch = cvy_checkpoint_epoch(entry->d_name);
 
         if (epoch >= 0 && epoch <= last && beside(config, entry->d_name, path) == CVY_OK)
             unlink(path);
@@ -143,7 +128,7 @@ static bool best_is_later(const struct cvy_run *run)
 void cvy_run_clean_up(const struct cvy_run *run)
 {
     const char *slash = strrchr(run->resume.file, '/');
-    const bool goes_back = run->resume.found && epoch_of(slash ? slash + 1 : run->resume.file) >= 0;
+    const bool goes_back = run->resume.found && cvy_checkpoint_epoch(slash ? slash + 1 : run->resume.file) >= 0;
     DIR *listing = opendir(run->config->paths.folder);
     const struct dirent *entry;
     char path[CVY_PATH_MAX];
@@ -156,7 +141,7 @@ void cvy_run_clean_up(const struct cvy_run *run)
         if (part && strncmp(entry->d_name, "checkpoint_", 11) == 0) {
             part[strlen(".safetensors")] = '\0';
             cvy_output_clean(path);
-        } else if (goes_back && epoch_of(entry->d_name) >= run->state.progress.epoch) {
+        } else if (goes_back && cvy_checkpoint_epoch(entry->d_name) >= run->state.progress.epoch) {
             unlink(path);
         }
     }

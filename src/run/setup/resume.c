@@ -25,6 +25,26 @@ static cvy_status find_other(struct cvy_run *run)
     return status;
 }
 
+/* The checkpoint of a run's folder. One that is damaged, or that a full disk has kept from being written, is replaced by
+ * the newest one that --gather-checkpoints has kept. */
+static cvy_status find_in_folder(struct cvy_run *run)
+{
+    struct cvy_resume *resume = &run->resume;
+    char kept[CVY_PATH_MAX], problem[1024];
+    const cvy_status status = cvy_checkpoint_probe(resume->file);
+
+    if (status != CVY_BAD_DATA && status != CVY_NO_INPUT)
+        return status;
+    cvy_error_get(problem, sizeof problem);
+    CVY_TRY(cvy_checkpoint_newest_kept(resume->folder, kept));
+    if (kept[0]) {
+        cvy_log(CVY_LOG_WARNING, "%s: %s is taken instead", problem, cvy_quote(kept));
+        snprintf(resume->file, sizeof resume->file, "%s", kept);
+        return CVY_OK;
+    }
+    return run->config->options.evaluate && !cvy_path_exists(resume->file) ? find_other(run) : CVY_OK;
+}
+
 /* options.resume -> folder and file. */
 static cvy_status find_paths(struct cvy_run *run)
 {
@@ -39,7 +59,7 @@ static cvy_status find_paths(struct cvy_run *run)
         length = snprintf(resume->file, sizeof resume->file, "%s/checkpoint.safetensors", given);
         if (length >= CVY_PATH_MAX)
             return cvy_fail(CVY_USAGE, "option --resume: the path is too long");
-        return run->config->options.evaluate && !cvy_path_exists(resume->file) ? find_other(run) : CVY_OK;
+        return find_in_folder(run);
     }
     slash = strrchr(given, '/');
     snprintf(resume->file, sizeof resume->file, "%s", given);
