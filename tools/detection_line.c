@@ -60,6 +60,8 @@ cvy_status detection_line_finish(struct cvy_train_options *options, int *watch)
 
     if (!reference_line.pipeline && !train_option_has(options, "recipe"))
         return terminal_fail(CVY_USAGE, "a line of ssd320's program has --pipeline_config_path");
+    if (status == CVY_OK)
+        status = line_default(options, "raport-file", "summary.json");
     if (status == CVY_OK && reference_line.checkpoint_dir)
         status = apply_evaluation(options, watch);
     if (status == CVY_OK && reference_line.benchmark_iters)

@@ -62,18 +62,20 @@ static cvy_status set_all(struct cvy_train_options *options, const char *const (
     return status;
 }
 
-/* --num_iter: epochs, or steps of a training whose schedule has 90 epochs, as the program has it. */
+/* --num_iter: epochs, or steps of a training whose schedule has 90 epochs, as the program has it; --run_iter: of them
+ * those of this run. */
 static cvy_status apply_length(struct cvy_train_options *options)
 {
+    const char *all = reference_line.num_iter, *now = reference_line.run_iter;
     const bool batches = reference_line.iter_unit && strcmp(reference_line.iter_unit, "batch") == 0;
-    const char *const whole[][2] = {{"epochs", reference_line.num_iter}};
-    const char *const part[][2] = {{"epochs", "90"}, {"run-steps", reference_line.num_iter}};
+    const char *const whole[][2] = {{"epochs", all}, {"run-epochs", now}};
+    const char *const part[][2] = {{"epochs", "90"}, {"run-steps", now && strcmp(now, "-1") != 0 ? now : all}};
 
-    if (!reference_line.num_iter)
-        return CVY_OK;
-    if (batches && train_option_has(options, "evaluate"))
-        return line_set(options, "prof", reference_line.num_iter);
-    return batches ? set_all(options, part, 2) : set_all(options, whole, 1);
+    if (batches && all && train_option_has(options, "evaluate"))
+        return line_set(options, "prof", all);
+    if (batches && part[1][1])
+        return set_all(options, part, 2);
+    return set_all(options, all ? whole : whole + 1, (all ? 1 : 0) + (now ? 1 : 0));
 }
 
 static void add_words(FILE *line, const char *option, const char *value)
@@ -121,6 +123,7 @@ static cvy_status fail_predict(const struct cvy_train_options *options)
 static cvy_status apply_mode(struct cvy_train_options *options, bool has_data)
 {
     const char *mode = reference_line.mode ? reference_line.mode : "train_and_evaluate";
+    const char *checkpoints = reference_line.model_dir ? reference_line.model_dir : reference_line.results_dir;
     const bool benchmark = strcmp(mode, "training_benchmark") == 0 || strcmp(mode, "inference_benchmark") == 0;
     cvy_status status = CVY_OK;
 
@@ -139,11 +142,13 @@ static cvy_status apply_mode(struct cvy_train_options *options, bool has_data)
         status = line_set(options, "no-checkpoints", "true");
     if (status == CVY_OK && benchmark && !has_data && !line_gives(options, "data-backend"))
         status = line_set(options, "data-backend", "synthetic");
-    if (status == CVY_OK && strcmp(mode, "evaluate") == 0 && reference_line.model_dir &&
-        !train_option_has(options, "resume")) {
-        status = line_set(options, "resume", reference_line.model_dir); /* whose latest checkpoint is asked for */
+    if (status == CVY_OK && strcmp(mode, "evaluate") == 0 && checkpoints && !train_option_has(options, "resume") &&
+        !train_option_has(options, "pretrained-weights")) {
+        status = line_set(options, "resume", checkpoints); /* whose latest one is asked for */
         if (status == CVY_OK)
             status = line_reset(options, "workspace", CVY_FROM_FLAG);
+        if (status == CVY_OK && reference_line.model_dir && reference_line.results_dir)
+            status = line_set(options, "workspace", reference_line.results_dir);
     }
     return status;
 }
@@ -243,6 +248,12 @@ static cvy_status take_names(struct cvy_train_options *options)
         if (cvy_train_options_set_data(options, reference_line.data_dir) != CVY_OK)
             return terminal_fail(CVY_USAGE, "option --data-dir is empty or too long");
     }
+    if (reference_line.results_dir &&
+        !reference_line.model_dir) { /* --model_dir has the checkpoints where both are given */
+        const cvy_status status = line_default(options, "workspace", reference_line.results_dir);
+        if (status != CVY_OK)
+            return status;
+    }
     if (!reference_line.gpu_id)
         return CVY_OK;
     snprintf(device, sizeof(device), "cuda:%.20s", reference_line.gpu_id);
@@ -268,6 +279,8 @@ cvy_status reference_line_finish(struct cvy_train_options *options, bool has_dat
         status = apply_length(options);
     if (status == CVY_OK && reference_line.tensorflow) {
         status = forget_warmup_steps(options);
+        if (status == CVY_OK)
+            status = line_default(options, "raport-file", "log.json");
         return status == CVY_OK ? apply_tensorflow(options) : status;
     }
     if (status == CVY_OK)

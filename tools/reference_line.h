@@ -9,7 +9,7 @@
 
 /* Filled while the options are read (option_aliases.h); texts point into argv. NULL: not given. */
 struct reference_line {
-    const char *data_dir, *mode, *num_iter, *iter_unit, *gpu_id, *model_dir,
+    const char *data_dir, *mode, *num_iter, *run_iter, *iter_unit, *gpu_id, *model_dir, *results_dir,
         *to_predict;                                                              /* TensorFlow's classification */
     const char *model, *platform, *precision;                                     /* launch.py */
     const char *pipeline, *checkpoint_dir, *run_once, *hparams, *benchmark_iters; /* ssd320 */

@@ -10,16 +10,19 @@ answers() { "$convoy" -q classify data/val --format csv --logits --image-size 32
 # ---- a training of Convoy as one of theirs, and back ----
 expect 0 train --recipe tensorflow --arch resnet50 --epochs 1 --batch-size 10 --lr 0.001 --training-only --print-freq 1 --workspace run
 # The records have that program's names too.
-expect 0 "$convoy" -q train data --evaluate --resume run --workspace seen --batch-size 4
+expect 0 "$convoy" -q train --data_dir data --mode=evaluate --model_dir run --results_dir seen --batch_size 4
+mv out seen.txt
+expect 0 "$convoy" -q train --data_dir data --mode=evaluate --results_dir run --batch_size 4 # the checkpoints are there then
+expect_same seen.txt out
 checks=$((checks + 1))
 /usr/bin/python3 - <<'PY' || fail "the names of the reference program are missing"
 import json
 
-def read(folder):
-    records = [json.loads(line[5:]) for line in open(f"{folder}/experiment_raport.json")]
+def read(file):
+    records = [json.loads(line[5:]) for line in open(file)]
     return [(record["step"], record["data"]) for record in records if record["type"] == "LOG" and record["step"] != "PARAMETER"]
 
-run, seen = read("run"), read("seen")[-1][1]
+run, seen = read("run/experiment_raport.json"), read("seen/log.json")[-1][1]
 steps = [data for step, data in run if len(step) == 2 and "train.loss" in data]
 assert steps and all(data["cross_entropy"] == data["train.loss"] and data["imgs_per_sec"] == data["train.total_ips"] and
                      data["learning_rate"] == data["train.lr"] for data in steps)
