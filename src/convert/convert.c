@@ -126,7 +126,55 @@ static cvy_status gather(struct cvy_conversion *c, const char *prefix, bool trai
     return CVY_OK;
 }
 
-static cvy_status all_gather_all(struct cvy_conversion *c)
+/* What stands before the names of each list. */
+static const char *const last_good_prefixes[CVY_CONVERT_LISTS] = {
+    CVY_LAST_GOOD_PREFIX, CVY_LAST_GOOD_PREFIX CVY_MOMENTUM_PREFIX, CVY_LAST_GOOD_PREFIX CVY_SQUARE_PREFIX,
+    CVY_LAST_GOOD_PREFIX CVY_EMA_PREFIX};
+
+/* The average of a checkpoint of ours has no counters; that of PyTorch's programs has. */
+static void drop_counters(const struct cvy_graph *table, struct cvy_tensor_list *list)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < list->count; i++)
+        if (table->params[i].kind != CVY_PARAM_COUNTER)
+            list->tensors[kept++] = list->tensors[i];
+    list->count = kept;
+}
+
+static size_t count_last_good(const struct cvy_conversion *c)
+{
+    size_t count = 0;
+
+    for (int i = 0; i < CVY_CONVERT_LISTS; i++)
+        count += c->last_good[i].count;
+    return count;
+}
+
+/* Neither other formats nor the names of TensorFlow's programs have a place for it. */
+static void drop_last_good(struct cvy_conversion *c, const struct format *format)
+{
+    if (format->write != cvy_convert_safetensors || c->naming == CVY_NAMING_SLIM || c->naming == CVY_NAMING_TENSORFLOW)
+        memset(c->last_good, 0, sizeof c->last_good);
+}
+
+static cvy_status gather_last_good(struct cvy_conversion *c)
+{
+    if (!has_any(&c->file, CVY_LAST_GOOD_PREFIX))
+        return CVY_OK;
+    for (int i = 0; i < CVY_CONVERT_LISTS; i++) {
+        const bool optimizer = i == 1 || i == 2;
+
+        if (i > 0 && !has_any(&c->file, last_good_prefixes[i]))
+            continue;
+        CVY_TRY(gather(c, last_good_prefixes[i], optimizer, &c->last_good[i]));
+        if (!optimizer)
+            drop_counters(&c->table, &c->last_good[i]);
+    }
+    return CVY_OK;
+}
+
+static cvy_status gather_all(struct cvy_conversion *c)
 {
     const struct cvy_convert_options *options = c->options;
     const bool average = has_any(&c->file, CVY_EMA_PREFIX), momentum = has_any(&c->file, CVY_MOMENTUM_PREFIX);
@@ -144,7 +192,7 @@ static cvy_status all_gather_all(struct cvy_conversion *c)
         CVY_TRY(gather(c, CVY_MOMENTUM_PREFIX, true, &c->momentum));
     if (squares)
         CVY_TRY(gather(c, CVY_SQUARE_PREFIX, true, &c->squares));
-    return CVY_OK;
+    return gather_last_good(c);
 }
 
 /* What the program whose names are taken cannot have. */
@@ -191,7 +239,7 @@ static cvy_status read_input(struct cvy_conversion *c)
     table.freeze = c->info.options ? cvy_json_get_string(c->info.options, "freeze", NULL) : NULL;
     CVY_TRY(cvy_model_graph(c->architecture, &table, CVY_MODEL_INFER, false, &c->table));
     CVY_TRY(cvy_weights_check(c->architecture, &c->table, &c->file, what, &CVY_WEIGHTS_LOAD_DEFAULTS));
-    return all_gather_all(c);
+    return gather_all(c);
 }
 
 /* Only safetensors say how a network is quantised. TensorFlow's checkpoints have the network without quantizers, whose
@@ -225,13 +273,14 @@ cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_con
     CVY_GOTO(cvy_naming_find(known.naming ? known.naming : "torchvision", &conversion.naming));
     conversion.theirs = format->write == cvy_convert_tensorflow;
     CVY_GOTO(read_input(&conversion));
+    drop_last_good(&conversion, format);
     CVY_GOTO(fold(&conversion, format));
     CVY_GOTO(format->write(&conversion));
     if (result) {
         snprintf(result->arch, sizeof result->arch, "%s", conversion.architecture->name);
         result->num_classes = (int)conversion.model.num_classes;
-        result->tensors =
-            conversion.weights.count + conversion.average.count + conversion.momentum.count + conversion.squares.count;
+        result->tensors = conversion.weights.count + conversion.average.count + conversion.momentum.count +
+                          conversion.squares.count + count_last_good(&conversion);
     }
 fail:
     cvy_graph_release(&conversion.table);
@@ -333,17 +382,6 @@ static void append(struct cvy_tensor_list *all, const struct cvy_tensor_list *li
     all->count += list->count;
 }
 
-/* The average of a checkpoint of ours has no counters; that of PyTorch's programs has. */
-static void drop_counters(const struct cvy_graph *table, struct cvy_tensor_list *list)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < list->count; i++)
-        if (table->params[i].kind != CVY_PARAM_COUNTER)
-            list->tensors[kept++] = list->tensors[i];
-    list->count = kept;
-}
-
 cvy_status cvy_convert_everything(struct cvy_conversion *c, size_t more, struct cvy_tensor_list *all)
 {
     const size_t count = c->weights.count + c->average.count + c->momentum.count + c->squares.count + more;
@@ -370,6 +408,10 @@ cvy_status cvy_convert_safetensors(struct cvy_conversion *c)
     size_t count = 0;
 
     CVY_TRY(cvy_convert_metadata(c, !c->options->ema && !c->options->weights_only, "", &metadata, &count));
-    CVY_TRY(cvy_convert_everything(c, 0, &all));
+    CVY_TRY(cvy_convert_everything(c, count_last_good(c), &all));
+    for (int i = 0; i < CVY_CONVERT_LISTS; i++) {
+        CVY_TRY(cvy_convert_names(c, &c->last_good[i], last_good_prefixes[i]));
+        append(&all, &c->last_good[i]);
+    }
     return cvy_st_write_from(&c->file, c->options->input, c->options->output, all.tensors, all.count, metadata, count);
 }

@@ -12,6 +12,8 @@ struct cvy_tensor_list {
     size_t count;
 };
 
+enum { CVY_CONVERT_LISTS = 4 }; /* weights, momentum, squares, average: the order of a checkpoint */
+
 struct cvy_conversion {
     const struct cvy_convert_options *options;
     enum cvy_naming naming;
@@ -27,6 +29,8 @@ struct cvy_conversion {
     struct cvy_tensor_list weights;         /* every tensor of the network (with --ema its average) */
     /* Empty where there are none or they are not wanted. */
     struct cvy_tensor_list average, momentum, squares; /* squares: RMSprop's averages */
+    /* The same of the state that a training which diverges goes back to, for which .safetensors alone has a place. */
+    struct cvy_tensor_list last_good[CVY_CONVERT_LISTS];
 };
 
 /* A network whose weights are rounded after the batch norms are folded into them becomes the same one in the form that

@@ -98,5 +98,6 @@ cvy_status cvy_convert_fold(struct cvy_conversion *c)
     cvy_graph_release(&c->table);
     c->table = table;
     c->average.count = c->momentum.count = c->squares.count = 0;
+    memset(c->last_good, 0, sizeof c->last_good);
     return status;
 }

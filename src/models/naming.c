@@ -45,11 +45,14 @@ static const struct part parts[] = {
 };
 enum { PARTS = sizeof parts / sizeof *parts };
 
-/* The name of the model's tensor, after what says that it is its momentum or its average. */
+/* The name of the model's tensor, after what says that it is its momentum or its average, of now or of the last good
+ * state. */
 static const char *model_name(const char *name)
 {
     static const char *const prefixes[] = {CVY_MOMENTUM_PREFIX, CVY_SQUARE_PREFIX, CVY_EMA_PREFIX};
 
+    if (!strncmp(name, CVY_LAST_GOOD_PREFIX, strlen(CVY_LAST_GOOD_PREFIX)))
+        name += strlen(CVY_LAST_GOOD_PREFIX);
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
             return name + strlen(prefixes[i]);

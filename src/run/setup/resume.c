@@ -25,8 +25,8 @@ static cvy_status find_other(struct cvy_run *run)
     return status;
 }
 
-/* The checkpoint of a run's folder. One that is damaged, or that a full disk has kept from being written, is replaced by
- * the newest one that --gather-checkpoints has kept. */
+/* The checkpoint of a run's folder. One that is damaged, or that a full disk has kept from being written, is replaced
+ * by the newest one that --gather-checkpoints has kept. */
 static cvy_status find_in_folder(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;

@@ -135,6 +135,36 @@ static void expect_tensors(const char *name, const char *prefix)
     cvy_tensor_file_close(&file);
 }
 
+/* One that was stopped within an epoch holds the state that a training which diverges goes back to: through every
+ * scheme of safetensors, and back byte for byte; other formats have no place for it, and the rest is whole. */
+static void test_stopped(void **state)
+{
+    static struct cvy_named_tensor more[1024];
+    struct cvy_arena arena = {0};
+    size_t all = count;
+
+    (void)state;
+    memcpy(more, tensors, count * sizeof *more);
+    for (size_t i = 0; i < count; i++) {
+        if (tensors[i].dtype == CVY_I64)
+            continue;
+        assert_true(all < sizeof more / sizeof *more);
+        more[all] = tensors[i];
+        more[all++].name = cvy_arena_printf(&arena, "%s%s", CVY_LAST_GOOD_PREFIX, tensors[i].name);
+    }
+    assert_int_equal(cvy_st_write(path("stopped.safetensors"), more, all, metadata, METADATA), CVY_OK);
+    convert("stopped.safetensors", "e.safetensors", "nvidia", false, false);
+    convert("e.safetensors", "f.safetensors", "nvidia2019", false, false);
+    convert("f.safetensors", "g.safetensors", NULL, false, false);
+    expect_same_file("stopped.safetensors", "g.safetensors");
+    convert("stopped.safetensors", "h.pth.tar", "nvidia", false, false);
+    convert("h.pth.tar", "i.safetensors", NULL, false, false);
+    expect_same_file("in.safetensors", "i.safetensors");
+    convert("stopped.safetensors", "w.safetensors", NULL, false, true);
+    expect_tensors("w.safetensors", "");
+    cvy_arena_release(&arena);
+}
+
 static void test_weights(void **state)
 {
     static const char *const outputs[] = {"w.safetensors", "w.pth", "w.pt", "w.pth.tar"};
@@ -263,5 +293,5 @@ static void test_head(void **state)
     cvy_device_close(device);
 }
 
-RUN_TESTS(make_checkpoint, remove_checkpoint, TEST(test_checkpoints), TEST(test_weights), TEST(test_bare_file),
-          TEST(test_without_counters), TEST(test_refused), TEST(test_head))
+RUN_TESTS(make_checkpoint, remove_checkpoint, TEST(test_checkpoints), TEST(test_stopped), TEST(test_weights),
+          TEST(test_bare_file), TEST(test_without_counters), TEST(test_refused), TEST(test_head))
