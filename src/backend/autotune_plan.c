@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "backend/autotune_internal.h"
-#include "base/error.h"
 
 /* Whether the entry answers this question: all names, in their order. */
 static bool answers(const struct autotune_measurement *entry, const struct cvy_autotune_question *question)

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "base/system.h"
 #include "comm/group.h"
 #include "comm/pending.h"

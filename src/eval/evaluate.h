@@ -8,7 +8,6 @@
 #include "eval/metrics.h"
 #include "network/streams.h"
 #include "report/validation/validation.h"
-#include "trainer/trainer.h"
 
 /* Images computed together in every evaluation of such a network: the same in training, `evaluate`, `classify` and
  * `detect`, so that their numbers are the same bits. */

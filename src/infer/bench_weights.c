@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/resources.h"
 #include "base/system.h"
 #include "convoy/program/bench.h"
 #include "dataset_tools/bench_data.h"

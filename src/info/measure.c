@@ -2,7 +2,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "info/info_internal.h"
-#include "ops/ops.h"
 
 cvy_status cvy_info_measure(struct cvy_info_facts *facts, int32_t runs)
 {

@@ -4,6 +4,7 @@
 #define CVY_INFO_WORKLOAD_H
 
 #include "eval/evaluate.h"
+#include "trainer/trainer.h"
 
 struct cvy_workload {
     struct cvy_network network;

@@ -12,7 +12,6 @@
 #include "base/nearest.h"
 #include "base/utf8.h"
 #include "models/models.h"
-#include "network/memory.h"
 #include "options/option_table.h"
 
 const struct cvy_option_info *cvy_train_option_at(size_t index)

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "network/memory.h"
 #include "options/option_table.h"
 
 /* An option without a value (an empty text, a number that stands for "not given") is left out. */

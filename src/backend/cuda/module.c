@@ -2,7 +2,6 @@
  * and the log go to the library. */
 #include <string.h>
 
-#include "backend/cuda/gpu.h"
 #include "backend/cuda_module.h"
 #include "base/log.h"
 

@@ -12,7 +12,6 @@
 #include "backend/cuda/find_library.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/kernels/kernels.h"
-#include "base/log.h"
 #include "base/system.h"
 #include "base/watchdog.h"
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
 
 enum { MAX_CLASSES = 65535 }; /* the network has 12,804 anchors times as many results */

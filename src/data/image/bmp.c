@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "data/image/codec.h"
 
 enum { FILE_HEADER = 14, OLD_HEADER = 12, RGB = 0, BITFIELDS = 3, ALPHA_BITFIELDS = 6 };

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/resources.h"

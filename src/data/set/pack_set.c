@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/parallel.h"
 #include "base/resources.h"
 #include "data/set/listing.h"

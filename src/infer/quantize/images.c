@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/rng.h"
 #include "data/set/record_set.h"
 #include "infer/quantize/ptq.h"

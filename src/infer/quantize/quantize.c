@@ -8,9 +8,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/system.h"
-#include "formats/weights/safetensors.h"
 #include "infer/quantize/ptq.h"
-#include "weights/model_variant.h"
 
 /* ---- opening ---- */
 

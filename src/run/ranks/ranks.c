@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/resources.h"
 #include "convoy/program/program.h"
-#include "options/options.h"
 
 static bool is_alone(const struct cvy_run_ranks *ranks)
 {

@@ -12,7 +12,6 @@
 #include "options/options.h"
 #include "options/recipe_auto.h"
 #include "run/setup/stages.h"
-#include "weights/model_variant.h"
 
 enum {
     SYNTHETIC_CLASSES = 1000,

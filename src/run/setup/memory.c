@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/resources.h"
-#include "options/options.h"
 #include "run/ranks/ranks.h"
 #include "run/setup/stages.h"
 #include "weights/model_variant.h"

@@ -1,6 +1,5 @@
 /* A training that diverges goes back to its last good state and continues with half the rate (--rewinds). */
 #include "base/error.h"
-#include "base/log.h"
 #include "run/output/output.h"
 #include "run/records/divergence.h"
 #include "run/training/training.h"

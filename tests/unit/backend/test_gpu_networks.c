@@ -7,6 +7,7 @@
 #include "support_network.h"
 #include "support_test.h"
 #include "support_threads.h"
+#include "trainer/trainer.h"
 
 enum { BATCH = PAINTED_BATCH, CLASSES = PAINTED_CLASSES, STEPS = 20 };
 

@@ -5,6 +5,7 @@
 
 #include "support_network.h"
 #include "support_test.h"
+#include "trainer/trainer.h"
 
 enum { BATCH = 2 };
 

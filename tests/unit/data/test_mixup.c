@@ -3,6 +3,7 @@
 #include "data/transform/mixup.h"
 #include "support_network.h"
 #include "support_test.h"
+#include "trainer/trainer.h"
 
 enum { DRAWS = 5000 };
 

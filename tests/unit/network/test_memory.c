@@ -4,6 +4,7 @@
 #include "network/memory.h"
 #include "support_graph.h"
 #include "support_test.h"
+#include "trainer/trainer.h"
 
 enum { BATCH = 4, SIZE = 32, CLASSES = 5, STEPS = 2 };
 
