@@ -25,6 +25,16 @@ expect_text err 'model-config tf-fanout'
 expect_text err 'lr-schedule cosine'
 expect_text err 'epochs 1'
 
+# Made-up images are as many as a benchmark asks for.
+expect 0 "$convoy" train --arch resnet18 --data-backend synthetic --num-classes 10 --image-size 32 -b 2 --epochs 1 --prof 70 --lr 0 \
+    --training-only --no-checkpoints --workspace made_up
+expect_text err '^length +1 epoch of 70 steps'
+expect 0 "$convoy" train --arch resnet18 --mode inference_benchmark --iter_unit batch --num_iter 70 --batch_size 2 \
+    --synthetic_data_size 32
+expect_text out ': 140 images$'
+expect 0 "$convoy" -q train --arch resnet18 --data-backend synthetic --image-size 32 -b 2 --evaluate
+expect_text out ': 128 images$'
+
 # One sentence for what would be something else.
 expect_sentence 2 'iter-unit is epoch or batch here' "$convoy" train nowhere --iter-unit step
 expect_sentence 2 'mode is train_and_evaluate, train, ' "$convoy" train nowhere --mode export

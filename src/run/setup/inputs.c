@@ -217,7 +217,7 @@ static cvy_status open_synthetic(struct cvy_run *run)
         .image_size = cvy_run_train_size(o),
         .num_classes = (int32_t)o->num_classes,
         .seed = o->seed + (uint64_t)run->ranks.comm.rank * RANK_SEEDS,
-        .batches = SYNTHETIC_BATCHES,
+        .batches = o->prof > 0 ? o->prof : SYNTHETIC_BATCHES, /* there are as many as are asked for */
         .float_images = cvy_run_is_detection(o),
         .boxes = cvy_run_is_detection(o),
     };
@@ -229,7 +229,8 @@ static cvy_status open_synthetic(struct cvy_run *run)
     synthetic.batch_size = cvy_run_evaluation_batch(o);
     synthetic.image_size = (int32_t)o->image_size;
     synthetic.seed++;
-    synthetic.batches = SYNTHETIC_BATCHES / 8;
+    if (o->prof <= 0 && !o->evaluate)
+        synthetic.batches = SYNTHETIC_BATCHES / 8;
     return cvy_source_open_synthetic(&run->data.val_source, &synthetic);
 }
 
