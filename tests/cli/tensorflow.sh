@@ -66,14 +66,15 @@ echo 'model_checkpoint_path: "gone"' >dir/checkpoint
 expect_sentence 66 'gone' "$convoy" info dir
 
 # ---- whose rules crop and resize ----
-for backend in tensorflow pytorch dali-cpu dali-gpu; do
+for backend in tensorflow pytorch dali-cpu dali-gpu tensorflow-dali; do
     expect 0 answers dir/model.ckpt-2 --data-backend $backend --eval-resize 36
     mv out by_$backend
 done
 expect 0 answers dir/model.ckpt-2 --eval-resize 36
 expect_same out by_tensorflow
 expect_same by_dali-cpu by_dali-gpu
-checks=$((checks + 2))
+checks=$((checks + 3))
+cmp -s by_tensorflow-dali by_dali-cpu && fail "DALI's default filter is not antialiased"
 cmp -s by_tensorflow by_pytorch && fail "torchvision's rules are TensorFlow's"
 cmp -s by_dali-cpu by_pytorch && fail "DALI's rules are torchvision's"
 expect 0 "$convoy" evaluate data --weights dir/model.ckpt-2 --image-size 32 --format json
