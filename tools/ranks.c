@@ -306,15 +306,15 @@ static void end_frozen(struct group *group)
     }
 }
 
-/* Until all have ended. SIGINT of a terminal reaches the ranks by itself; what was sent to this process is passed on.
- */
+/* Until all have ended. SIGINT of a terminal reaches the ranks by itself; what was sent to this process is passed on,
+ * as is the end of the terminal, which is told to a session's first process alone. */
 static void wait_for_all(struct group *group, const sigset_t *signals)
 {
     while (group->running > 0) {
         const struct timespec moment = {.tv_nsec = 500000000};
         siginfo_t info;
         const int number = sigtimedwait(signals, &info, &moment);
-        if (number > 0 && number != SIGCHLD && info.si_code <= 0)
+        if (number > 0 && number != SIGCHLD && (info.si_code <= 0 || number == SIGHUP))
             signal_all(group, number);
         collect(group);
         if (group->failed >= 0 && seconds_now() > group->deadline)

@@ -47,7 +47,7 @@ static void handle_signal(int number)
 
 static void catch_signals(void)
 {
-    struct sigaction action;
+    struct sigaction action, before;
     memset(&action, 0, sizeof(action));
     action.sa_handler = handle_signal;
     action.sa_flags = SA_RESTART;
@@ -55,6 +55,8 @@ static void catch_signals(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL); /* which mpirun passes on without ending anybody itself */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* as nohup leaves it */
+        sigaction(SIGHUP, &action, NULL);
     /* A reader of our messages that goes away does not end hours of training. */
     signal(SIGPIPE, SIG_IGN);
 }

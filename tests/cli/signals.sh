@@ -1,5 +1,5 @@
 #!/bin/bash
-# SIGTERM and SIGINT: the step is finished, a checkpoint saved, exit code 75; --resume gives the run that was never
+# SIGTERM, SIGINT and SIGHUP: the step is finished, a checkpoint saved, exit code 75; --resume gives the run that was never
 # stopped. A second Ctrl-C ends at once. The progress line appears on a terminal only.
 . "$(dirname "$0")/support_common.sh"
 sanitized && per_class=3 || per_class=10
@@ -28,9 +28,12 @@ start() {
     show
 }
 
+# Where this script runs under nohup, what it starts is not to end by SIGHUP.
+[ $((0x$(awk '/^SigIgn/ { print $2 }' /proc/self/status) & 1)) = 0 ] && hup=HUP || hup=
+
 mkdir calm
 expect 0 bash -c "$(declare -f train); convoy=$convoy; cd calm; train -q"
-for signal in TERM INT; do
+for signal in TERM INT $hup; do
     mkdir $signal
     start $signal
     kill -$signal $process
@@ -44,6 +47,49 @@ for signal in TERM INT; do
     expect_same calm/run/steps.csv $signal/run/steps.csv
     expect_same calm/run/checkpoint.safetensors $signal/run/checkpoint.safetensors
 done
+
+# ---- a terminal that is closed, under nohup and not; also that of several processes ----
+# hang_up FOLDER PROGRAM...: the training there on a terminal of its own, which is closed after three steps. Its exit code
+# goes to $rc.
+hang_up() {
+    mkdir "$1"
+    rc=$(/usr/bin/python3 - "$@" <<'PY'
+import os, pty, select, sys, time
+folder, command = sys.argv[1], sys.argv[2:]
+steps = folder + "/run/steps.csv"
+pid, terminal = pty.fork()
+if pid == 0:
+    os.chdir(folder)
+    os.execvp(command[0], command)
+until = time.time() + 60
+while time.time() < until:
+    if select.select([terminal], [], [], 0.05)[0]:
+        try:
+            os.read(terminal, 65536)
+        except OSError:
+            break
+    if os.path.exists(steps) and open(steps).read().count("\n") >= 3:
+        break
+os.close(terminal)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+PY
+    )
+}
+on_terminal=("$convoy" train ../data --arch resnet18 --image-size 32 --batch-size 10 --epochs 3 --lr 0.02 --workers 2
+    --workspace run --log-every-step run/steps.csv)
+for row in ${hup:+'one' 'two --processes 2'}; do
+    read -r folder options <<<"$row"
+    # shellcheck disable=SC2086
+    hang_up $folder "${on_terminal[@]}" $options
+    checks=$((checks + 2))
+    [ "$rc" = 75 ] || fail "$folder: a closed terminal ended with $rc instead of 75"
+    [ "$(wc -l <$folder/run/steps.csv)" -lt "$(wc -l <calm/run/steps.csv)" ] || fail "$folder: it went on"
+    expect 0 "$convoy" info $folder/run/checkpoint.safetensors
+done
+hang_up alone nohup "${on_terminal[@]}"
+checks=$((checks + 1))
+[ "$rc" = 0 ] || fail "nohup: a closed terminal ended with $rc"
+expect_same calm/run/checkpoint.safetensors alone/run/checkpoint.safetensors
 
 # ---- the second Ctrl-C ends at once: steps of the reference backend on 224 pixels take seconds ----
 # wait_for FILE PATTERN: until a line matches; at most a minute.
