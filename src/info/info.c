@@ -204,7 +204,6 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
     /* In this order: a training has the plan of its validation too, but inference none of a training. */
     measure_memory(facts, CVY_MODEL_INFER, batch[CVY_MODEL_INFER]);
     measure_memory(facts, CVY_MODEL_TRAIN, batch[CVY_MODEL_TRAIN]);
-    facts->has_plan = true;
     if (options->plan && options->runs > 0) {
         CVY_TRY(expect_memory(facts, &facts->memory[mode]));
         CVY_TRY(cvy_workload_open(&facts->work, facts->device, facts->architecture, &facts->model, facts->dtype,

@@ -36,7 +36,7 @@ struct cvy_info_facts {
     bool training;
     int64_t parameters, state_elements;
     double macs;                 /* for one image */
-    bool has_plan, steps;        /* steps: list them */
+    bool steps;                  /* list them */
     const struct cvy_plan *plan; /* one of the two below: a dry run, or the workload's */
     struct cvy_plan dry_run_plan;
     struct cvy_workload work;

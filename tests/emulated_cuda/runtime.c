@@ -61,7 +61,6 @@ cvy_status gpu_select(int index, struct gpu_info *info)
                               .major = 9,
                               .processors = 4,
                               .memory = (size_t)4 << 30,
-                              .l2_bytes = 1 << 20,
                               .driver = 13000,
                               .runtime = 13000};
     return CVY_OK;

@@ -103,7 +103,6 @@ cvy_status gpu_select(int index, struct gpu_info *info)
     info->minor = properties.minor;
     info->processors = properties.multiProcessorCount;
     info->memory = properties.totalGlobalMem;
-    info->l2_bytes = (size_t)properties.l2CacheSize;
     (void)cudaDriverGetVersion(&info->driver);
     (void)cudaRuntimeGetVersion(&info->runtime);
     return CVY_OK;

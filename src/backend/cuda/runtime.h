@@ -12,9 +12,9 @@
 
 struct gpu_info {
     char name[64];
-    int major, minor; /* compute capability */
-    int processors;   /* streaming multiprocessors */
-    size_t memory, l2_bytes;
+    int major, minor;    /* compute capability */
+    int processors;      /* streaming multiprocessors */
+    size_t memory;       /* bytes */
     int driver, runtime; /* 13000 = 13.0 */
 };
 
