@@ -195,7 +195,7 @@ static bool receive_hello(struct cvy_pending *pending, struct cvy_pending_event 
     return false;
 }
 
-/* Until somebody comes or speaks, or one of `beside`: its index, else -1. */
+/* Until somebody comes or speaks, or one of `others`: its index, else -1. */
 static int wait_for_news(struct cvy_pending *pending, double deadline, const int *others, int count)
 {
     struct pollfd *polled = pending->polled;

@@ -229,7 +229,7 @@ static cvy_status count_boxes(struct cvy_check_report *report, const struct cvy_
     return status;
 }
 
-/* *looks, of each image, is freed by the caller. */
+/* *fingerprints, one for each image, are freed by the caller. */
 static cvy_status add_part(struct cvy_check_report *report, const struct cvy_dataset *dataset, bool val,
                            const struct cvy_box_matcher *matcher, int threads, struct sides *sides,
                            struct cvy_check_fingerprint **fingerprints)

@@ -89,7 +89,7 @@ static size_t order_truths(const struct image *image, const double range[2], str
 }
 
 /* The object that a detection takes at one threshold: the one that it overlaps most, the later one among equals; one
- * that does not count only if no other is good enough. truth_count: none. */
+ * that does not count only if no other is good enough. image->truth_count: none. */
 static size_t best_truth(const struct image *image, const struct scratch *scratch, const double *overlaps,
                          int threshold)
 {
@@ -161,7 +161,7 @@ static int64_t match_images(const struct cvy_coco_lists *lists, const double ran
 
 /* ---- curves ---- */
 
-/* Recall and precision after each detection by falling score, of those in the first `most` places on their image.
+/* Recall and precision after each detection by falling score, of those in the first `max` places on their image.
  * Returns how many these are. */
 static size_t follow(const struct cvy_coco_lists *lists, const struct scratch *scratch, int threshold, uint32_t max,
                      int64_t counting)

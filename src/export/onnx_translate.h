@@ -51,8 +51,8 @@ bool cvy_onnx_reads_constant(const struct cvy_onnx_translator *t, int32_t node, 
 /* Whether the node vanishes in the one before it: a batch norm in a convolution, a ReLU in integers without negative
  * ones. Its output then has the names of its input. */
 bool cvy_onnx_absorbed(const struct cvy_onnx_translator *t, int32_t node);
-/* Weights and bias of a convolution or linear layer in integers, as names of the values that stand for them; false: it
- * stays a layer of floats. */
+/* Weights and bias of a convolution or linear layer in integers, as names of the values that stand for them; *quantized
+ * false: it stays a layer of floats. */
 CVY_CHECKED cvy_status cvy_onnx_quantized_weights(struct cvy_onnx_translator *t, int32_t node, const char *in[3],
                                                   bool *quantized);
 /* Whether a matrix product reads what the quantizer gives. */

@@ -151,7 +151,7 @@ static int64_t above(int64_t batch)
     return batch < 1 ? 1 : batch < 8 ? 2 * batch : batch / 8 * 8 + 8;
 }
 
-/* The largest candidate that is not above `most`. */
+/* The largest candidate that is not above `max`. */
 static int64_t candidate(int64_t max)
 {
     return max >= 8 ? max / 8 * 8 : max >= 4 ? 4 : max > 0 ? max : 0;

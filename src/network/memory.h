@@ -52,11 +52,11 @@ CVY_CHECKED cvy_status cvy_memory_estimate(const struct cvy_memory_case *run, st
  * batch that would fit. SIZE_MAX: unknown, everything fits. */
 CVY_CHECKED cvy_status cvy_memory_check(const struct cvy_memory_case *run, size_t available,
                                         struct cvy_memory_estimate *estimate);
-/* The largest batch up to `most` (multiples of 8, or 4, 2, 1 where 8 are too many) with which the run takes no more
+/* The largest batch up to `max` (multiples of 8, or 4, 2, 1 where 8 are too many) with which the run takes no more
  * than `share` of `available`; 0 when none does. run->batch is not examined. */
 CVY_CHECKED cvy_status cvy_memory_largest_batch(const struct cvy_memory_case *run, size_t available, double share,
                                                 int64_t max, int64_t *batch);
-/* --batch-size auto: the largest batch up to `most` within 80 % of what is available; CVY_NO_MEMORY when none fits. */
+/* --batch-size auto: the largest batch up to `max` within 80 % of what is available; CVY_NO_MEMORY when none fits. */
 CVY_CHECKED cvy_status cvy_memory_choose_batch(const struct cvy_memory_case *run, int64_t max, int64_t *batch);
 
 /* "1.3 GiB", "812 MiB". Returns buffer. */

@@ -286,7 +286,7 @@ static cvy_status parse(const struct cvy_tensor_file *file, const char *what, co
     return CVY_OK;
 }
 
-/* -1 when the entry is no text that is one number. */
+/* Whether the entry is a text that is one number. */
 static bool read_exact(const struct cvy_json_value *object, const char *key, double *value)
 {
     const char *text = cvy_json_get_string(object, key, "");

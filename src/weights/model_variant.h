@@ -24,9 +24,9 @@ struct cvy_preprocessing_request {
     const char *data_backend;   /* whose rules, as in struct cvy_classifier_options; NULL: not given */
 };
 /* How images become the input: as the file's metadata says, else by the architecture's size, torchvision's rules and
- * ImageNet's mean and deviation; `choice` has the last word. A backend for a file that says nothing brings its own mean
- * and deviation. Without a resize it is image_size * 256 / 224. Size, mean and deviation go into *model too. CVY_USAGE
- * for impossible sizes and unknown backends. */
+ * ImageNet's mean and deviation; `request` has the last word. A backend for a file that says nothing brings its own
+ * mean and deviation. Without a resize it is image_size * 256 / 224. Size, mean and deviation go into *model too.
+ * CVY_USAGE for impossible sizes and unknown backends. */
 CVY_CHECKED cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model,
                                                       const struct cvy_checkpoint_info *info,
                                                       const struct cvy_architecture *architecture,

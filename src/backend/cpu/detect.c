@@ -2,13 +2,13 @@
  *
  * The op says: within each class go through the boxes by descending score and keep those that overlap none kept before,
  * at most `max_per_class`; merge the classes by descending score; clip, leave out what has no area, and take the first
- * `most`. Here one walk goes through the candidates of all classes by descending score (equal scores by class, then by
- * anchor) and applies all of it to each. The result is the same:
+ * `max_boxes`. Here one walk goes through the candidates of all classes by descending score (equal scores by class,
+ * then by anchor) and applies all of it to each. The result is the same:
  *
  * - the walk passes the candidates of one class in the order in which suppression takes them, and what is kept of a
  *   class depends on what was kept of it before, and on no other class;
  * - what is kept appears in the order of the merged list, and whether it has an area depends on the box alone. So the
- *   first `most` of them are the result, and the walk ends there: what comes later stands after them.
+ *   first `max_boxes` of them are the result, and the walk ends there: what comes later stands after them.
  *
  * The walk passes the candidates that score no less than the last detection, each once: where 100 boxes exist, that is
  * some hundreds to thousands, for a trained network and for random weights alike. Where there are fewer (a network that

@@ -60,7 +60,7 @@ static void anchor_of(const struct match *s, int64_t a, float box[4])
 }
 
 /* One row against anchors first .. first + count - 1: which of them prefer it to the rows before, and which is best for
- * it. `found` and `most`: row and overlap of each anchor so far. */
+ * it. `found` and `max`: row and overlap of each anchor so far. */
 static struct best compare(const struct match *s, const float box[4], int32_t row, int64_t first, int64_t count,
                            int32_t *found, float *max)
 {

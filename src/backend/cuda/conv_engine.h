@@ -132,12 +132,12 @@ CVY_CHECKED cvy_status gpu_check_fusable(const struct gpu_conv_problem *problem)
 /* ---- conv_norm.c: the batch norm before a convolution, on our own kernels ---- */
 /* Scratch memory around one call. */
 struct gpu_norm_scratch {
-    void *x;                   /* APART: what the prologue makes; else NULL */
+    void *x;                   /* SEPARATE: what the prologue makes; else NULL */
     const void *scale, *shift; /* FUSED: what it consists of, in the type of x: given, or made here */
     void *made_scale, *made_shift;
     const float *gamma, *beta; /* FUSED: where they are aligned for the engine, as is what it writes */
     float *vectors[2], *dgamma, *dbeta, *slopes[3];
-    float *sums; /* APART: of gpu_batch_norm_bwd */
+    float *sums; /* SEPARATE: of gpu_batch_norm_bwd */
 };
 /* Divides up `memory` (NULL: only counts) and returns the bytes needed. */
 size_t gpu_norm_scratch(const struct gpu_conv_problem *problem, char *memory, struct gpu_norm_scratch *scratch);

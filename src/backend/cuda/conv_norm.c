@@ -73,7 +73,7 @@ static bool aligned(const void *memory)
     return ((uintptr_t)memory & 15) == 0;
 }
 
-/* In the arenas a parameter may begin anywhere: then it is copied to `room`. */
+/* In the arenas a parameter may begin anywhere: then it is copied to `scratch`. */
 static cvy_status place(struct gpu_device *device, const float *from, size_t bytes, float *scratch, const float **at)
 {
     *at = aligned(from) ? from : scratch;

@@ -24,12 +24,12 @@ static struct departure {
     bool in_flight;
 } departures[CVY_LINES];
 
-/* What comes in: a message on its way into the caller's memory, or (aside) one longer than what the caller wants. */
+/* What comes in: a message on its way into the caller's memory, or (buffered) one longer than what the caller wants. */
 static struct arrival {
     MPI_Request request;
     size_t bytes, taken;
     bool in_flight, buffered;
-    char *capacity; /* (MESSAGE_BYTES), made when it is needed first, for as long as the process lives */
+    char *buffer; /* (MESSAGE_BYTES), made when it is needed first, for as long as the process lives */
 } arrivals[CVY_LINES];
 
 static int explain(int code, const char *what, char *why, size_t size)
@@ -179,11 +179,11 @@ static int begin_arrival(struct arrival *in, int kind, int rank, void *data, siz
     }
     in->bytes = (size_t)count;
     in->buffered = in->bytes > bytes;
-    if (in->buffered && !in->capacity && !(in->capacity = malloc(MESSAGE_BYTES))) {
+    if (in->buffered && !in->buffer && !(in->buffer = malloc(MESSAGE_BYTES))) {
         snprintf(last_failure, sizeof last_failure, "no memory for a message");
         return -1;
     }
-    if (!works(MPI_Imrecv(in->buffered ? in->capacity : data, count, MPI_BYTE, &message, &in->request), "MPI_Imrecv"))
+    if (!works(MPI_Imrecv(in->buffered ? in->buffer : data, count, MPI_BYTE, &message, &in->request), "MPI_Imrecv"))
         return -1;
     in->in_flight = true;
     return 1;
@@ -193,7 +193,7 @@ static long take_buffered(struct arrival *in, void *data, size_t bytes)
 {
     const size_t left = in->bytes - in->taken, now = bytes < left ? bytes : left;
 
-    memcpy(data, in->capacity + in->taken, now);
+    memcpy(data, in->buffer + in->taken, now);
     in->taken += now;
     in->buffered = in->taken < in->bytes;
     return (long)now;

@@ -10,8 +10,8 @@
  * the central fallback (doc/data.md). */
 struct cvy_box cvy_random_resized_crop(struct cvy_rng *rng, double min_area, int32_t width, int32_t height);
 
-/* Where the evaluation transform puts a width x height image: resized to `full`, of which `window` lands at `at` of the
- * size x size result; the rest of it stays 0 (images smaller than the crop). */
+/* Where the evaluation transform puts a width x height image: resized to full_width x full_height, of which `window`
+ * lands at (at_x, at_y) of the size x size result; the rest of it stays 0 (images smaller than the crop). */
 struct cvy_center_crop {
     int32_t full_width, full_height;
     struct cvy_box window;

@@ -164,7 +164,8 @@ static const char *const evaluated_options[] = {"arch",
                                                 "running-statistics",
                                                 NULL};
 
-/* Read with `read` into options that have nothing else from the command line. */
+/* The options of a run that is evaluated, read from its options.json (`beside`) or, where that is NULL, from the
+ * checkpoint, into options that have nothing else from the command line. */
 static cvy_status restore_evaluated(struct cvy_run *run, const char *beside)
 {
     struct cvy_train_options *o = &run->resolving->options, *saved = cvy_calloc(1, sizeof *saved);

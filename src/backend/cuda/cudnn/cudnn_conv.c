@@ -42,7 +42,7 @@ static size_t sum_bytes(const struct gpu_conv_problem *problem, const struct cud
     return align_up((size_t)floats * sizeof(float));
 }
 
-/* Space after that, for the batch norm before the convolution: see struct norm_room. */
+/* Space after that, for the batch norm before the convolution: see struct gpu_norm_scratch. */
 static size_t norm_bytes(const struct gpu_conv_problem *problem)
 {
     return gpu_norm_scratch(problem, NULL, NULL);

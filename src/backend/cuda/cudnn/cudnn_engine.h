@@ -40,7 +40,7 @@ enum cudnn_form {
     CUDNN_FORM_SUMS, /* one graph that also sums y and its squares for each channel; a small kernel after it turns the
                         sums into mean and variance */
     CUDNN_FORM_PROLOGUE, /* scale, shift and ReLU of x before it, of 16 bits, which a small kernel makes; forward with
-                            the sums of FORM_SUMS after */
+                            the sums of CUDNN_FORM_SUMS after */
     CUDNN_FORM_GRADIENT_SUMS, /* the data gradient, masked by ReLU, and its sums for batch norm */
     CUDNN_FORMS
 };

@@ -420,8 +420,8 @@ GPU_BODY void gpu_known_numbers(const struct gpu_known_norm *norm, int32_t chann
         scale[i] *= gamma[i];
 }
 
-/* Adds up the lines of a block: room[i][thread] of the threads of line 0 become the sums of their columns. All threads
- * come here, whether or not they have anything. */
+/* Adds up the lines of a block: shared_sums[i][thread] of the threads of line 0 become the sums of their columns. All
+ * threads come here, whether or not they have anything. */
 GPU_BODY void gpu_block_column_sums(const struct gpu_spread *spread, float (*shared_sums)[SPREAD_THREADS],
                                     int32_t count)
 {

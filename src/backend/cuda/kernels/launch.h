@@ -421,8 +421,8 @@ GPU_EIGHT(f16)
 GPU_EIGHT(bf16)
 #undef GPU_EIGHT
 
-/* Sum over the threads of a block, in a fixed order; every thread gets it. `room` has GPU_THREADS floats of shared
- * memory, which may be used again after the next GPU_SYNC(). GPU_THREADS is a power of two. */
+/* Sum over the threads of a block, in a fixed order; every thread gets it. `shared_sums` has GPU_THREADS floats of
+ * shared memory, which may be used again after the next GPU_SYNC(). GPU_THREADS is a power of two. */
 GPU_BODY float gpu_block_sum(float *shared_sums, float value)
 {
     shared_sums[GPU_THREAD] = value;

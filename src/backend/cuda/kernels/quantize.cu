@@ -12,7 +12,7 @@ struct quantize_args {
     int32_t blocks;
 };
 
-/* Both limits of the threads of a block; thread 0 writes them. `room`: 2 * QUANTIZE_THREADS floats. */
+/* Both limits of the threads of a block; thread 0 writes them. `shared_sums`: 2 * QUANTIZE_THREADS floats. */
 GPU_BODY void block_range(float *shared_sums, float low, float high, float *to)
 {
     float *const lows = shared_sums, *const highs = shared_sums + QUANTIZE_THREADS;
