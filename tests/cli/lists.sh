@@ -55,6 +55,19 @@ expect_text out '29 training images of "many", 1 of "few" \(29.0 times as many\)
 expect 0 "$convoy" -q check data/train.tsv
 if grep -q unbalanced out; then fail "3 images of each class are called unbalanced"; fi
 
+# ---- ImageNet's validation images, without folders and with their classes in a file of their own ----
+mkdir flat flat/val
+for file in data/val/*/*.jpg; do cp "$file" "flat/val/${file//\//_}"; done
+find data/val -name '*.jpg' | sort | awk -F/ '{print $3}' >labels.txt
+cp -r data/train flat/train
+expect_sentence 65 '"flat/val" holds no class folders, but images: a list ' tiny_train flat
+paste <(find flat/val -name '*.jpg' | sort) labels.txt >flat.list
+# shellcheck disable=SC2086
+expect 0 tiny_train flat/train --val-list flat.list --epochs 2 --workspace flat_run $options
+cut -d, -f3 folders/metrics.csv >losses
+cut -d, -f3 flat_run/metrics.csv >flat_losses
+expect_same losses flat_losses
+
 # ---- refused ----
 printf 'a.jpg\tcircle\nb.jpg circle\n' >bad.tsv
 expect_sentence 65 'line 2 of "bad.tsv" has no tab' tiny_train bad.tsv --val-split 0.5

@@ -149,13 +149,27 @@ static cvy_status check_folder(const char *folder)
     return CVY_OK;
 }
 
+/* ImageNet's validation images, for one, come without folders. */
+static cvy_status fail_without_classes(const char *folder, struct cvy_arena *arena)
+{
+    struct names files = {0};
+    const cvy_status status = list_folder(folder, arena, &files, NULL);
+    const bool flat = status == CVY_OK && files.count > 0;
+
+    cvy_free(files.items);
+    CVY_TRY(status);
+    return cvy_fail(CVY_BAD_DATA, "%s holds no class folders%s", cvy_quote(folder),
+                    flat ? ", but images: a list of path<TAB>label lines gives them classes (--train-list, --val-list)"
+                         : "");
+}
+
 /* The class folders of `folder`, sorted. Comparing full paths sorts as comparing the names does: the rest is equal. */
 static cvy_status list_classes(const char *folder, struct cvy_arena *arena, struct names *folders)
 {
     CVY_TRY(check_folder(folder));
     CVY_TRY(list_folder(folder, arena, NULL, folders));
     if (folders->count == 0)
-        return cvy_fail(CVY_BAD_DATA, "%s holds no class folders", cvy_quote(folder));
+        return fail_without_classes(folder, arena);
     if (folders->count > INT32_MAX / 2)
         return cvy_fail(CVY_BAD_DATA, "%s holds too many folders", cvy_quote(folder));
     sort_names(folders, 0);
