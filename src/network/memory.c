@@ -211,7 +211,7 @@ static cvy_status refuse(const struct cvy_memory_case *run, size_t available, do
     if (largest > 0)
         snprintf(advice, sizeof advice, "the largest batch that fits is %lld", (long long)largest);
     return cvy_fail(CVY_NO_MEMORY,
-                    "%s %s on %d x %d pixels in batches of %lld needs %s of memory, and %s can be had: %s",
+                    "%s %s on images of %d x %d pixels in batches of %lld needs %s of memory, and %s can be had: %s",
                     run->training ? "training" : "running", run->architecture->name, (int)run->model->image_size,
                     (int)run->model->image_size, (long long)run->batch, cvy_memory_text(estimate->total, needed),
                     cvy_memory_text(estimate->program + (size_t)(share * (double)available), there), advice);
