@@ -38,6 +38,17 @@ def check(path, expected, tolerance=0):
     failures += 1
 
 
+def check_upright(path, side, expected):
+    """A square image as --exif-orientation turns it: the transform of evaluation where it neither resizes nor crops."""
+    global failures
+    with tempfile.NamedTemporaryFile() as out:
+        run(dump, out.name, "eval", str(side), str(side), "exif", path)
+        got = np.fromfile(out.name, np.uint8)
+    if not np.array_equal(got, expected.reshape(-1)):
+        print(f"FAILED: {os.path.basename(path)}: turned otherwise")
+        failures += 1
+
+
 def expect_bad(path, words):
     global failures
     got = decode(path)
@@ -149,6 +160,13 @@ def tiffs(folder, image):
         image.save(path, tiffinfo={274: orientation})
         with Image.open(os.path.join(folder, "RGB-raw.tif")) as plain:
             check(path, np.asarray(plain))
+    # --exif-orientation turns them as Pillow does, which turns this kind alone when it opens one.
+    side = min(image.size)
+    square = image.crop((0, 0, side, side))
+    for orientation in range(1, 9):
+        path = os.path.join(folder, f"square{orientation}.tif")
+        square.save(path, tiffinfo={274: orientation})
+        check_upright(path, side, by_pillow(path))
     whole = open(os.path.join(folder, "RGB-tiff_lzw.tif"), "rb").read()
     path = os.path.join(folder, "cut.tif")
     for size in (8, 20, len(whole) // 2):
