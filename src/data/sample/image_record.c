@@ -52,16 +52,28 @@ fail:
     return status;
 }
 
+/* An image of several classes, or several images: which one counts is not for a reader to guess. */
+static cvy_status expect_one(const struct cvy_example *example, const struct cvy_feature *feature, size_t count)
+{
+    return count <= 1 ? CVY_OK
+                      : cvy_fail(CVY_BAD_DATA, "the record at byte %llu of %s has %zu values of %s, and may have one",
+                                 (unsigned long long)example->record, cvy_quote(example->what), count,
+                                 cvy_quote(feature->key));
+}
+
 static cvy_status read_feature(struct cvy_example *example, const struct cvy_feature *feature,
                                struct cvy_feature edges[BOX_EDGES], struct cvy_image_record *record)
 {
     size_t count;
 
-    if (strcmp(feature->key, "image/encoded") == 0)
-        return cvy_feature_bytes(example, feature, &record->image_from, &record->image_size, &count);
+    if (strcmp(feature->key, "image/encoded") == 0) {
+        CVY_TRY(cvy_feature_bytes(example, feature, &record->image_from, &record->image_size, &count));
+        return expect_one(example, feature, count);
+    }
     if (strcmp(feature->key, "image/class/label") == 0) {
         record->label = -1;
-        return cvy_feature_int64(example, feature, &record->label, 1, &count);
+        CVY_TRY(cvy_feature_int64(example, feature, &record->label, 1, &count));
+        return expect_one(example, feature, count);
     }
     if (strcmp(feature->key, "image/class/synset") == 0)
         return read_text(example, feature, record->synset, sizeof record->synset);

@@ -173,10 +173,11 @@ static void other_writers(void **state)
 static void image_record(void **state)
 {
     static const float low[] = {0.125F, 0}, high[] = {0.5F, 1}, top[] = {0.25F, 0}, bottom[] = {0.75F, 1};
-    const int64_t label = 1000;
+    const int64_t labels[] = {1000, 7};
+    const char *const images[] = {"bytes", "more"};
     struct cvy_feature_value values[] = {
         {"image/encoded", CVY_FEATURE_BYTES, "bytes", 5},
-        {"image/class/label", CVY_FEATURE_INT64, &label, 1},
+        {"image/class/label", CVY_FEATURE_INT64, labels, 1},
         {"image/class/synset", CVY_FEATURE_BYTES, "n15075141", 9},
         {"image/class/text", CVY_FEATURE_BYTES, "toilet tissue", 13},
         {"image/filename", CVY_FEATURE_BYTES, "n15075141_1.JPEG", 16},
@@ -212,6 +213,20 @@ static void image_record(void **state)
     assert_fails(cvy_image_record_read(&example, true, &record), CVY_BAD_DATA,
                  "the record at byte 40 of \"records\" has 2 values");
     cvy_image_record_release(&record);
+    cvy_free(message);
+
+    /* Several labels, and several images. */
+    values[1].count = 2;
+    assert_int_equal(cvy_example_pack(values, 3, &message, &size), CVY_OK);
+    cvy_example_open_memory(&example, "records", 40, message, size);
+    assert_fails(cvy_image_record_read(&example, false, &record), CVY_BAD_DATA,
+                 "the record at byte 40 of \"records\" has 2 values of \"image/class/label\", and may have one");
+    cvy_free(message);
+    values[1].count = 1;
+    values[0] = (struct cvy_feature_value){"image/encoded", CVY_FEATURE_TEXTS, images, 2};
+    assert_int_equal(cvy_example_pack(values, 3, &message, &size), CVY_OK);
+    cvy_example_open_memory(&example, "records", 40, message, size);
+    assert_fails(cvy_image_record_read(&example, false, &record), CVY_BAD_DATA, "2 values of \"image/encoded\"");
     cvy_free(message);
 
     /* No image. */
