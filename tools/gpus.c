@@ -34,27 +34,41 @@ static bool take_list(const char *text, struct ranks_gpus *gpus)
     }
 }
 
-cvy_status ranks_find_gpus(const char *text, struct ranks_gpus *gpus)
+static void take_first(int count, struct ranks_gpus *gpus)
 {
-    const bool all = strcmp(text, "all") == 0;
-    int there = 0, wanted = 0;
-    const char *at = text;
+    gpus->count = count < RANKS_MAX ? count : RANKS_MAX;
+    for (int i = 0; i < gpus->count; i++)
+        gpus->number[i] = i;
+}
+
+cvy_status ranks_name_gpus(const char *text, struct ranks_gpus *gpus)
+{
+    const char *end = text;
     gpus->count = 0;
-    if (!all && !strchr(text, ','))
-        wanted = take_number(&at);
-    if ((!all && strchr(text, ',') && !take_list(text, gpus)) || (!all && !strchr(text, ',') && (wanted < 1 || *at)))
+    if (strcmp(text, "all") == 0 || (strchr(text, ',') && take_list(text, gpus)))
+        return CVY_OK;
+    const int wanted = strchr(text, ',') ? 0 : take_number(&end);
+    if (wanted < 1 || *end)
         return terminal_fail(CVY_USAGE,
                              "option --gpus is \"all\", how many (1 to %d), or a list of numbers that are not the same "
                              "as in 0,2,3",
                              RANKS_MAX);
-    cvy_status status = cvy_gpu_query(0, &gpus->gpu[0], &there);
+    take_first(wanted, gpus);
+    return CVY_OK;
+}
+
+cvy_status ranks_find_gpus(const char *text, struct ranks_gpus *gpus)
+{
+    int there = 0;
+    cvy_status status = ranks_name_gpus(text, gpus);
+    if (status != CVY_OK)
+        return status;
+    status = cvy_gpu_query(0, &gpus->gpu[0], &there);
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    if (all || wanted > 0)
-        gpus->count = all ? (there < RANKS_MAX ? there : RANKS_MAX) : wanted;
+    if (gpus->count == 0)
+        take_first(there, gpus);
     for (int i = 0; i < gpus->count; i++) {
-        if (all || wanted > 0)
-            gpus->number[i] = i;
         if (gpus->number[i] >= there)
             return terminal_fail(CVY_UNAVAILABLE, "option --gpus %s: this process sees %d GPU%s", text, there,
                                  there == 1 ? "" : "s");

@@ -15,7 +15,10 @@ struct ranks_gpus {
     struct cvy_gpu gpu[RANKS_MAX];
     int count;
 };
-/* "all", how many from the first on, or a list of numbers "0,2,3". Says why on failure. */
+/* The numbers of "all" (count 0), of so many from the first on, or of a list "0,2,3", without asking for the GPUs. Says
+ * why on failure. */
+CVY_CHECKED cvy_status ranks_name_gpus(const char *text, struct ranks_gpus *gpus);
+/* The same with the GPUs, which must be there. */
 CVY_CHECKED cvy_status ranks_find_gpus(const char *text, struct ranks_gpus *gpus);
 
 /* Start this program's command line `count` times, each with a share of the cores, of those near its GPU where there

@@ -415,20 +415,27 @@ static cvy_status watch_checkpoints(const struct cvy_train_options *options, int
     return status == CVY_OK && !done ? terminal_fail(CVY_STOPPED, "stopped by a signal") : status;
 }
 
+/* --gpus: what it excludes. */
+static cvy_status check_gpus(int processes, const struct cvy_train_options *options)
+{
+    if (processes > 0)
+        return terminal_fail(CVY_USAGE, "options --gpus and --processes exclude each other: a GPU has one process");
+    if (cvy_train_options_source(options, "device") == CVY_FROM_FLAG && !train_option_is(options, "device", "cuda"))
+        return terminal_fail(CVY_USAGE, "options --gpus and --device %s exclude each other",
+                             quoted(train_option(options, "device")));
+    return CVY_OK;
+}
+
 /* --gpus: which there are, and in a rank that is started the one of this rank. */
 static cvy_status take_gpus(const char *list, int processes, struct cvy_train_options *options, struct ranks_gpus *gpus)
 {
     char device[32];
     int ranks;
     cvy_status status = ranks_launched() ? CVY_OK : ranks_refuse_other_launchers("gpus");
-    if (status != CVY_OK)
-        return status;
-    if (processes > 0)
-        return terminal_fail(CVY_USAGE, "options --gpus and --processes exclude each other: a GPU has one process");
-    if (cvy_train_options_source(options, "device") == CVY_FROM_FLAG && !train_option_is(options, "device", "cuda"))
-        return terminal_fail(CVY_USAGE, "options --gpus and --device %s exclude each other",
-                             quoted(train_option(options, "device")));
-    status = ranks_find_gpus(list, gpus);
+    if (status == CVY_OK)
+        status = check_gpus(processes, options);
+    if (status == CVY_OK)
+        status = ranks_find_gpus(list, gpus);
     if (status != CVY_OK)
         return status;
     const int rank = ranks_launched() ? cvy_train_rank(&ranks) : 0;
@@ -439,21 +446,24 @@ static cvy_status take_gpus(const char *list, int processes, struct cvy_train_op
     return status == CVY_OK ? status : terminal_fail_library(status);
 }
 
-/* The processes of a dry run: those of --processes, --gpus N or a list of them, or of the launcher. GPUs are not looked
- * for: "all" of them counts as one. */
-static int dry_ranks(int processes, const char *gpu_list)
+/* A dry run of so many processes: those of --processes, --gpus N or a list of them, or of the launcher. GPUs are not
+ * looked for: "all" of them counts as one. */
+static cvy_status dry(const struct cvy_train_options *options, int processes, const char *gpu_list, bool as_json)
 {
-    int ranks = 1, count = 1;
-    if (processes > 0)
-        return processes;
-    if (gpu_list && strspn(gpu_list, "0123456789") == strlen(gpu_list) && *gpu_list)
-        return (int)strtol(gpu_list, NULL, 10);
-    for (const char *c = gpu_list; c && *c; c++)
-        count += *c == ',';
-    if (gpu_list)
-        return count;
-    (void)cvy_train_rank(&ranks);
-    return ranks > 0 ? ranks : 1;
+    static struct ranks_gpus gpus;
+    int ranks = processes;
+    if (gpu_list) {
+        cvy_status status = check_gpus(processes, options);
+        if (status == CVY_OK)
+            status = ranks_name_gpus(gpu_list, &gpus);
+        if (status != CVY_OK)
+            return status;
+        ranks = gpus.count;
+    } else if (processes == 0) {
+        (void)cvy_train_rank(&ranks);
+    }
+    terminal_note("%s", reference_line_note());
+    return dry_run(options, ranks > 0 ? ranks : 1, as_json);
 }
 
 static cvy_status train_with(struct cvy_train_options *options, int argc, char **argv)
@@ -462,7 +472,7 @@ static cvy_status train_with(struct cvy_train_options *options, int argc, char *
     static char help[TRAIN_OPTIONS_MAX][256];
     struct arguments arguments;
     static struct ranks_gpus gpus;
-    bool recipe_only = false, dry = false, as_json = false;
+    bool recipe_only = false, dry_only = false, as_json = false;
     const char *gpu_list = NULL;
     int processes = 0, watch = 0;
 
@@ -478,7 +488,7 @@ static cvy_status train_with(struct cvy_train_options *options, int argc, char *
                 "with --evaluate --resume DIR: evaluate every new checkpoint of DIR, looked for every S seconds, until "
                 "its training is at its end",
                 1, 86400),
-        OPT_FLAG("dry-run", 0, &dry, "print every value of the run and where it comes from, and end"),
+        OPT_FLAG("dry-run", 0, &dry_only, "print every value of the run and where it comes from, and end"),
         OPT_FLAG("json", 0, &as_json, "with --dry-run: as JSON"),
     };
     for (size_t i = 0; i < OPT_COUNT(own); i++) {
@@ -507,7 +517,7 @@ static cvy_status train_with(struct cvy_train_options *options, int argc, char *
         return status;
     if (recipe_only)
         return print_recipe(options);
-    if (as_json && !dry)
+    if (as_json && !dry_only)
         return terminal_fail(CVY_USAGE, "option --json is for --dry-run: a run writes JSON into its directory");
     status = reference_line_finish(options, arguments.count > 0, &watch);
     if (status != CVY_OK)
@@ -519,14 +529,12 @@ static cvy_status train_with(struct cvy_train_options *options, int argc, char *
         if (status != CVY_OK)
             return terminal_fail_library(status);
     } else if (!*cvy_train_options_data(options) && !train_option_has(options, "resume") &&
-               !train_option_has(options, "train-list") && !dry &&
+               !train_option_has(options, "train-list") && !dry_only &&
                !train_option_is(options, "data-backend", "synthetic") && !reference_line.pipeline) {
         return terminal_fail(CVY_USAGE, "train needs the folder of the data set: convoy train DIR");
     }
-    if (dry)
-        terminal_note("%s", reference_line_note());
-    if (dry)
-        return dry_run(options, dry_ranks(processes, gpu_list), as_json);
+    if (dry_only)
+        return dry(options, processes, gpu_list, as_json);
     if (watch > 0 && (processes > 1 || gpu_list))
         return terminal_fail(CVY_USAGE, "option --watch evaluates in one process: without --processes and --gpus");
     if (watch > 0)

@@ -108,4 +108,13 @@ expect_sentence 2 'option --mode is convergence' "$convoy" train --dry-run /nowh
     --precision AMP --mode train
 expect_sentence 2 'a line of launch.py has' "$convoy" train --dry-run /nowhere --model resnet50
 expect_sentence 2 'dali needs --data_idx_dir' "$convoy" train --dry-run --mode train --data_dir /nowhere --dali
+for wrong in 0 99999999999 two 1,1; do
+    expect_sentence 2 'option --gpus is "all", how many' "$convoy" train data --dry-run --gpus $wrong
+done
+expect_sentence 2 'options --gpus and --processes exclude each other' "$convoy" train data --dry-run --gpus 2 --processes 2
+# GPUs are not looked for.
+for gpus in 3 0,2,3; do
+    expect 0 "$convoy" train data --dry-run --gpus $gpus
+    expect_text out '^processes 3$'
+done
 finish
