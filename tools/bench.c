@@ -162,6 +162,51 @@ static cvy_status bench_network(bool training, int argc, char **argv)
     return measure(&bench, &sizes, training, format);
 }
 
+static void print_data_json(const struct cvy_bench_data_result *result)
+{
+    struct json json = {0};
+    json_open_object(&json, NULL);
+    json_real(&json, "images_per_second", result->images_per_second, 8);
+    json_real(&json, "images_per_cpu_second", (double)result->images / result->cpu_seconds, 8);
+    json_int(&json, "threads", result->threads);
+    json_int(&json, "images", result->images);
+    json_real(&json, "read_ms", result->read_ms, 6);
+    json_real(&json, "decode_ms", result->decode_ms, 6);
+    json_real(&json, "transform_ms", result->transform_ms, 6);
+    json_real(&json, "image_bytes", result->image_bytes, 8);
+    json_real(&json, "busy", result->busy, 4);
+    json_string(&json, "bottleneck", result->bottleneck);
+    json_string(&json, "advice", result->advice);
+    if (result->decoder[0]) {
+        json_string(&json, "decoder", result->decoder);
+        json_real(&json, "device_share", result->device_share, 6);
+        json_real(&json, "device_busy", result->device_busy, 4);
+    }
+    if (result->compared) {
+        json_int(&json, "compared", result->compared);
+        json_int(&json, "largest_difference", result->largest_difference);
+        json_real(&json, "mean_difference", result->mean_difference, 6);
+        json_real(&json, "differing", result->differing, 6);
+    }
+    json_close_object(&json);
+}
+
+static void print_data(const struct cvy_bench_data_result *result)
+{
+    printf("%.1f images/s with %d threads (%" PRId64 " images)\n", result->images_per_second, result->threads,
+           result->images);
+    printf("an image of %.1f KiB: reading %.3f ms, decoding %.3f ms, resizing and augmenting %.3f ms\n",
+           result->image_bytes / 1024, result->read_ms, result->decode_ms, result->transform_ms);
+    printf("bottleneck: %s\n", result->advice);
+    if (result->decoder[0])
+        printf("%s: %.1f %% of the images, busy %.0f %% of the time\n", result->decoder, 100 * result->device_share,
+               100 * result->device_busy);
+    if (result->compared)
+        printf("beside the processor's batches (%" PRId64
+               " images): bytes differ by %d at most, by %.3f on average; %.2f %% of them by more than 1\n",
+               result->compared, result->largest_difference, result->mean_difference, 100 * result->differing);
+}
+
 static cvy_status bench_data(int argc, char **argv)
 {
     struct cvy_bench_data_options bench = CVY_BENCH_DATA_DEFAULTS;
@@ -204,46 +249,10 @@ static cvy_status bench_data(int argc, char **argv)
     status = cvy_bench_data(&bench, &result);
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    if (format == FORMAT_JSON) {
-        struct json json = {0};
-        json_open_object(&json, NULL);
-        json_real(&json, "images_per_second", result.images_per_second, 8);
-        json_real(&json, "images_per_cpu_second", (double)result.images / result.cpu_seconds, 8);
-        json_int(&json, "threads", result.threads);
-        json_int(&json, "images", result.images);
-        json_real(&json, "read_ms", result.read_ms, 6);
-        json_real(&json, "decode_ms", result.decode_ms, 6);
-        json_real(&json, "transform_ms", result.transform_ms, 6);
-        json_real(&json, "image_bytes", result.image_bytes, 8);
-        json_real(&json, "busy", result.busy, 4);
-        json_string(&json, "bottleneck", result.bottleneck);
-        json_string(&json, "advice", result.advice);
-        if (result.decoder[0]) {
-            json_string(&json, "decoder", result.decoder);
-            json_real(&json, "device_share", result.device_share, 6);
-            json_real(&json, "device_busy", result.device_busy, 4);
-        }
-        if (result.compared) {
-            json_int(&json, "compared", result.compared);
-            json_int(&json, "largest_difference", result.largest_difference);
-            json_real(&json, "mean_difference", result.mean_difference, 6);
-            json_real(&json, "differing", result.differing, 6);
-        }
-        json_close_object(&json);
-    } else {
-        printf("%.1f images/s with %d threads (%" PRId64 " images)\n", result.images_per_second, result.threads,
-               result.images);
-        printf("an image of %.1f KiB: reading %.3f ms, decoding %.3f ms, resizing and augmenting %.3f ms\n",
-               result.image_bytes / 1024, result.read_ms, result.decode_ms, result.transform_ms);
-        printf("bottleneck: %s\n", result.advice);
-        if (result.decoder[0])
-            printf("%s: %.1f %% of the images, busy %.0f %% of the time\n", result.decoder, 100 * result.device_share,
-                   100 * result.device_busy);
-        if (result.compared)
-            printf("beside the processor's batches (%" PRId64
-                   " images): bytes differ by %d at most, by %.3f on average; %.2f %% of them by more than 1\n",
-                   result.compared, result.largest_difference, result.mean_difference, 100 * result.differing);
-    }
+    if (format == FORMAT_JSON)
+        print_data_json(&result);
+    else
+        print_data(&result);
     return CVY_OK;
 }
 
