@@ -38,7 +38,8 @@ struct cvy_detected_object {
     float box[4];           /* x, y, width, height in pixels of the image; within it */
 };
 enum { CVY_DETECTED_OBJECTS_MAX = 100 }; /* on one image */
-/* Detect on one encoded image (JPEG or PNG) in memory: *count objects that score `threshold` or more, the best first.
+/* Detect on one encoded image in memory, of the formats that cvy_classify_memory reads: *count objects that score
+ * `threshold` or more, the best first.
  * width, height: of the image, in pixels; may be NULL. `name` stands for the image in errors. CVY_BAD_DATA for an
  * unreadable image. */
 CVY_API CVY_CHECKED cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const void *data,

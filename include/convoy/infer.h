@@ -16,8 +16,8 @@ struct cvy_classifier_options {
     const char *arch;      /* NULL: from the file */
     int num_classes;       /* 0: from the file */
     const char *padding;   /* "torch" or "same"; NULL: from the file, else "torch" */
-    const char *device;    /* NULL or "auto", "cpu", "ref", "check:cpu" */
-    const char *precision; /* NULL or "auto", "fp32", "bf16", "fp64" (ref only) */
+    const char *device;    /* NULL or "auto", "cpu", "cuda", "cuda:1", ..., "ref", "check:cpu" */
+    const char *precision; /* NULL or "auto", "fp32", "bf16", "tf32" and "fp16" (GPUs only), "fp64" (ref only) */
     int threads;           /* <= 0: all cores the process may use */
     int batch_size; /* images of a folder computed together; 0: 32, or CVY_BATCH_AUTO. A single image goes alone */
     int image_size; /* 0: from the file, else the architecture's */
@@ -69,7 +69,8 @@ CVY_API int cvy_classifier_features(const cvy_classifier *classifier);
 CVY_API const char *cvy_classifier_class_name(const cvy_classifier *classifier, int index);
 CVY_API const char *cvy_classifier_arch(const cvy_classifier *classifier);
 
-/* Classify one encoded image (JPEG or PNG) in memory. logits, probabilities: num_classes floats each, may be NULL.
+/* Classify one encoded image in memory, of any format that is read (doc/data.md): JPEG, PNG, WebP, HEIC, AVIF, TIFF,
+ * BMP, GIF, PPM. logits, probabilities: (cvy_classifier_classes()) floats each, or NULL: not wanted.
  * `name` stands for the image in errors. CVY_BAD_DATA for an unreadable image. */
 CVY_API CVY_CHECKED cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, const void *data,
                                                    size_t size, float *logits, float *probabilities);
@@ -93,7 +94,7 @@ CVY_API CVY_CHECKED cvy_status cvy_classify_pixels(cvy_classifier *classifier, c
 struct cvy_image {
     size_t size;                     /* sizeof(struct cvy_image) */
     const char *name;                /* stands for the image in errors; NULL: its number */
-    const void *data;                /* a JPEG, PNG or WebP file of so many bytes; NULL: pixels */
+    const void *data;                /* an encoded image, as cvy_classify_memory reads it; NULL: pixels */
     size_t bytes;                    /* of data */
     const struct cvy_pixels *pixels; /* read where data is NULL */
 };
@@ -134,8 +135,8 @@ struct cvy_answer {
     const char *file;
     cvy_status status;
     const char *error;
-    const float *logits, *probabilities; /* num_classes */
-    const float *features;               /* with the option `features`; else NULL */
+    const float *logits, *probabilities; /* (cvy_classifier_classes()) */
+    const float *features;               /* (cvy_classifier_features()), with the option `features`; else NULL */
 };
 typedef void (*cvy_answer_handler)(void *context, const struct cvy_answer *answer);
 /* Classify files and folders (read recursively, sorted bytewise), in order, in batches. Bad files are reported to the

@@ -23,6 +23,7 @@ struct cvy_info_options {
     const char *squeeze_width; /* "16", "c/16"; NULL: the subject's */
     const char *device;        /* NULL: "auto" */
     const char *precision;     /* NULL: "auto" */
+    /* <= 0: all cores the process may use */
     int threads;
     bool json;                    /* JSON instead of text */
     const char *arch;             /* of a weights file; NULL: from the file */

@@ -41,7 +41,7 @@ typedef enum cvy_status {
     CVY_NO_MEMORY = 71,     /* memory ran out */
     CVY_CANNOT_CREATE = 73, /* an output file or folder cannot be created */
     CVY_CANNOT_WRITE = 74,  /* writing failed half way (disk full, I/O error) */
-    CVY_STOPPED = 75        /* stopped by a signal; a checkpoint is saved */
+    CVY_STOPPED = 75        /* stopped as asked, by a call or a signal; a training has saved a checkpoint */
 } cvy_status;
 
 /* The sentence recorded by the last failing call of this thread ("" if none). Valid until the next failing call. */

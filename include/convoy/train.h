@@ -84,14 +84,15 @@ CVY_API double cvy_measures_get(const struct cvy_measures *measures, const char 
 
 /* What is going on; values since the start of the epoch unless said otherwise. Valid during the call. */
 struct cvy_train_progress {
-    bool validating;
-    int64_t epoch, epochs, step, steps;   /* step counted from 1 within the epoch */
+    bool validating;                      /* steps are then the batches of the validation */
+    int64_t epoch, epochs, step, steps;   /* epoch from 0; step: those of the epoch that are done */
     double loss, learning_rate;           /* loss: mean over the epoch so far */
     double images_per_second, data_share; /* data_share: fraction of the time spent waiting for data */
     double eta_seconds;                   /* until the end of the run (of its run_epochs) */
 };
 struct cvy_train_epoch {
-    int64_t epoch, epochs, classes;
+    int64_t epoch, epochs, classes; /* epoch from 0 */
+    /* learning_rate: of the last step */
     double train_loss, learning_rate, images_per_second, data_share, seconds;
     bool validated, best;
     bool averaged; /* the moving average of the weights (EMA) was validated too */
@@ -122,7 +123,7 @@ struct cvy_train_result {
     struct cvy_measures val;     /* of the weights */
     struct cvy_measures val_ema; /* of their moving average, where `averaged` */
     int64_t val_images, val_skipped;
-    int64_t best_epoch, epochs_done, steps_done, bad_images;
+    int64_t best_epoch, epochs_done, steps_done, bad_images; /* best_epoch: from 0; -1: there is none */
     double seconds;
     size_t planned_memory, peak_memory; /* bytes */
 };

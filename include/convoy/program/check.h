@@ -58,7 +58,7 @@ struct cvy_check_report {
     size_t problem_count;
     int64_t train_images, val_images, bad_images;
     int64_t set_aside;   /* there is no part for validation: training would keep so many of train_images for it */
-    int64_t other_files; /* in class folders, neither JPEG, PNG nor WebP by their names: left out */
+    int64_t other_files; /* in class folders, no images of a kind that is read by their names: left out */
     int32_t min_side, median_side, max_side;   /* of the shorter sides, readable images */
     int32_t smallest_size[2], largest_size[2]; /* width and height of the images with the fewest and most pixels */
     int64_t tiny_images, turned_images;        /* turned: by their EXIF orientation */
