@@ -347,6 +347,8 @@ static cvy_status write_all(struct writing *writing, const char *source)
 
     if (strlen(writing->folder) > PATH_MAX - 64)
         return cvy_fail(CVY_CANNOT_CREATE, "the name %s is too long for a folder", cvy_quote(writing->folder));
+    if (options->train_shards < 0 || options->val_shards < 0)
+        return cvy_fail(CVY_USAGE, "%d and %d files are not possible", options->train_shards, options->val_shards);
     CVY_TRY(check_source(source, options));
     CVY_TRY(cvy_folder_check_new(writing->folder));
     CVY_TRY(open_source(source, options, &train->set, &val->set));

@@ -15,6 +15,20 @@ enum { MANY_IMAGES = 256 };
 
 /* ---- opening ---- */
 
+/* Where 0 leaves the choice, a number below it is a mistake. */
+static cvy_status check_numbers(const struct cvy_classifier_options *options)
+{
+    if (options->num_classes < 0)
+        return cvy_fail(CVY_USAGE, "option --num-classes: %d is below 1", options->num_classes);
+    if (options->image_size < 0)
+        return cvy_fail(CVY_USAGE, "option --image-size: %d is below 1", options->image_size);
+    if (options->resize < 0)
+        return cvy_fail(CVY_USAGE, "option --eval-resize: %d is below 1", options->resize);
+    if (options->batch_size < 0 && options->batch_size != CVY_BATCH_AUTO)
+        return cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
+    return CVY_OK;
+}
+
 static cvy_status count_classes(const struct cvy_classifier_options *options, const struct cvy_tensor_file *file,
                                 int32_t *count)
 {
@@ -165,6 +179,7 @@ cvy_status cvy_predictor_open(struct cvy_predictor *predictor, const struct cvy_
     cvy_status status;
 
     *predictor = (struct cvy_predictor){.users = 1};
+    CVY_TRY(check_numbers(given));
     CVY_GOTO(cvy_predictor_open_weights(&file, given));
     options->weights = cvy_predictor_weights_name(given);
     CVY_GOTO(cvy_checkpoint_read(&file, options->weights, &predictor->info));
@@ -172,10 +187,6 @@ cvy_status cvy_predictor_open(struct cvy_predictor *predictor, const struct cvy_
     if (options->class_names)
         CVY_GOTO(cvy_class_names_read(&predictor->names, options->class_names, predictor->network.model.num_classes));
     remember_split(predictor);
-    if (options->batch_size < 0 && options->batch_size != CVY_BATCH_AUTO) {
-        status = cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
-        goto fail;
-    }
     predictor->batch_size =
         options->batch_size ? options->batch_size : cvy_evaluation_batch(predictor->network.architecture);
     predictor->workers = options->workers > 0 ? options->workers : cvy_default_threads();
@@ -195,6 +206,8 @@ cvy_status cvy_predictor_open_context(struct cvy_predictor *predictor, struct cv
     cvy_status status;
 
     *predictor = (struct cvy_predictor){.users = 1};
+    if (threads < 0)
+        return cvy_fail(CVY_USAGE, "a context cannot have %d threads", threads);
     owner = owner->owner ? owner->owner : owner;
     if (owner->device->backend != &cvy_backend_cpu && owner->device->backend != &cvy_backend_ref)
         return cvy_fail(CVY_UNAVAILABLE, "contexts share weights on the CPU only, not on %s",

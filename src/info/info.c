@@ -87,7 +87,7 @@ static cvy_status find_subject(struct cvy_info_facts *facts, const struct cvy_in
         CVY_TRY(cvy_model_choose(&facts->model, options->padding, options->squeeze_width));
     if (options->num_classes > 0)
         facts->model.num_classes = options->num_classes;
-    if (options->image_size > 0)
+    if (options->image_size != 0)
         facts->model.image_size = options->image_size;
     if (options->num_classes < 0 || facts->model.num_classes > 1000000)
         return cvy_fail(CVY_USAGE, "option --num-classes is not at least 1 and at most 1000000");
