@@ -17,6 +17,30 @@ static void crops_lie_inside(void **state)
         }
 }
 
+/* Ten attempts by torchvision's rules and a hundred by DALI's, each with two numbers; then the crop of DALI has a
+ * place. */
+static void attempts_are_counted(void **state)
+{
+    struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 0, 0), other = rng;
+    struct cvy_box box = cvy_random_resized_crop(&rng, 0.08, 100000, 30);
+
+    for (int i = 0; i < 2 * 10; i++)
+        (void)cvy_rng_uniform(&other);
+    assert_int_equal(cvy_rng_u32(&rng), cvy_rng_u32(&other));
+    /* The largest crop with a ratio of 4/3 has 0.44333 of the area, and nearly every attempt asks for more. */
+    rng = other;
+    box = cvy_dali_crop(&rng, 0.4433F, CVY_DALI_MAX_RATIO, 300, 100);
+    assert_true(box.width == 133 && box.height == 100);
+    for (int i = 0; i < 2 * 100; i++)
+        (void)cvy_rng_uniform(&other);
+    (void)cvy_rng_below(&other, 1);
+    (void)cvy_rng_below(&other, 300 - 133 + 1);
+    assert_int_equal(cvy_rng_u32(&rng), cvy_rng_u32(&other));
+    /* TensorFlow's program says 1.33. */
+    box = cvy_dali_crop(&rng, 0.05F, CVY_TENSORFLOW_DALI_MAX_RATIO, 100000, 300);
+    assert_true(box.width == 399 && box.height == 300);
+}
+
 /* --min-crop-area: no crop takes less of the image (less a rounded side), and small ones do come. */
 static void the_smallest_crop_can_be_chosen(void **state)
 {
@@ -256,7 +280,7 @@ static void half_of_the_images_are_flipped(void **state)
     free(file.data);
 }
 
-RUN_TESTS(NULL, NULL, TEST(crops_lie_inside), TEST(crops_are_distributed_as_stated),
+RUN_TESTS(NULL, NULL, TEST(crops_lie_inside), TEST(crops_are_distributed_as_stated), TEST(attempts_are_counted),
           TEST(the_smallest_crop_can_be_chosen), TEST(elongated_images_fall_back), TEST(centre_crops),
           TEST(centre_crops_of_dali), TEST(evaluation_of_dali), TEST(crops_of_dali), TEST(small_images_are_padded),
           TEST(half_of_the_images_are_flipped))

@@ -27,7 +27,10 @@ static void crops_are_distributed(void **state)
     } cases[] = {{640, 480, 0.808, 1.00, 1.78, 0},
                  {480, 640, 0.805, 0.75, 1.00, 0},
                  {427, 640, 0.783, 0.75, 0.89, 0.0014},
-                 {200, 640, 1, 0.3125, 0.3125, 1}};
+                 {200, 640, 1, 0.3125, 0.3125, 1},
+                 /* Where both ends of the ratios count: 3 is the widest, and 0.75 too wide for 0.5333. */
+                 {660, 200, 0.7897, 2.475, 3.00, 0},
+                 {480, 900, 1, 0.5333, 0.5333, 1}};
 
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const struct cvy_coco_image image = {1, cases[c].width, cases[c].height, 0, 0, 0};
