@@ -1,4 +1,4 @@
-/* Batch norm: training, backward and inference.
+/* Batch norm in training: forward and backward.
  *
  * Statistics. A run (one channel block of one image) is summed, then its squares around its own mean while it is still
  * in cache: float over short pieces, double beyond. The runs of a channel are put together in the order of the images
@@ -8,13 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/cpu/cpu.h"
-
-struct batch_norm {
-    struct cpu_image image;
-    float eps, momentum;
-    enum cvy_activation activation;
-};
+#include "backend/cpu/batch_norm.h"
 
 static struct batch_norm state_of(const struct cvy_op_desc *desc)
 {
@@ -26,8 +20,8 @@ static struct batch_norm state_of(const struct cvy_op_desc *desc)
     return state;
 }
 
-static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
-                          uint32_t image_inputs, uint32_t image_outputs)
+cvy_status batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
+                              uint32_t image_inputs, uint32_t image_outputs)
 {
     if (cvy_tensor_present(&desc->out[5]) || cvy_tensor_present(&desc->in[10]))
         return cvy_fail(CVY_UNAVAILABLE, "batch norms with their neighbours are for other devices");
@@ -37,146 +31,106 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     cpu_agree(cpu_of(device), desc, image_inputs, image_outputs);
     cpu_plain(desc, image_inputs, image_outputs);
     const struct batch_norm state = state_of(desc);
+    plan->scratch_bytes = (size_t)state.image.blocks * sizeof(struct cpu_affine);
     return cpu_state(plan, &state, sizeof(state));
 }
 
-/* Sums of one run, by channel of its block. */
-struct run_sums {
-    double first[CPU_LANES], second[CPU_LANES];
+void batch_norm_affine(const float *mean, const float *rstd, const float *gamma, const float *beta, int64_t first,
+                       int32_t block, struct cpu_affine *lanes)
+{
+    float factor[CPU_LANES];
+    memset(lanes->mean, 0, sizeof(lanes->mean));
+    memset(lanes->shift, 0, sizeof(lanes->shift));
+    if (mean)
+        cpu_spread(mean, first, block, lanes->mean);
+    if (beta)
+        cpu_spread(beta, first, block, lanes->shift);
+    cpu_spread(rstd, first, block, lanes->scale);
+    cpu_spread(gamma, first, block, factor);
+    for (int32_t lane = 0; lane < CPU_LANES; lane++)
+        lanes->scale[lane] *= factor[lane];
+}
+
+/* What a pass keeps between its halves, one after the other in the kernel's scratch memory. */
+struct kept {
+    struct cpu_affine *lanes; /* of each block: batch_norm_affine */
+    struct cpu_slope *slopes; /* of each block, backwards */
+    struct cpu_sums *sums;    /* of each block of each image, by channel */
+    double *shared;           /* (2, C), with other ranks; else NULL */
 };
 
-static size_t sums_bytes(const struct cpu_image *image)
+static size_t kept_bytes(const cvy_device *device, const struct cpu_image *image)
 {
-    return (size_t)image->batch * (size_t)image->blocks * sizeof(struct run_sums);
+    const size_t blocks = (size_t)image->blocks, ranks = cvy_device_ranks(device) > 1;
+    return blocks * (sizeof(struct cpu_affine) + sizeof(struct cpu_slope)) +
+           (size_t)image->batch * blocks * sizeof(struct cpu_sums) +
+           ranks * 2 * blocks * (size_t)image->block * sizeof(double);
 }
 
-/* Both directions measure every run, finish the numbers of each block from all images, and apply them to every run.
- * Where batches of several ranks count as one, `share` puts what the images of this rank came to into `shared`, two
- * numbers for each channel, and finish reads there what all came to. */
-struct pass {
-    void (*measure)(const void *operands, int64_t n, int64_t b);
-    void (*share)(const void *operands, int64_t b);
-    void (*finish)(const void *operands, int64_t b);
-    void (*apply)(const void *operands, int64_t n, int64_t b);
-    const void *operands;
-    double *shared; /* (2, C); NULL: this rank's batch is all there is */
-};
-
-static size_t shared_bytes(const cvy_device *device, const struct cpu_image *image)
+static struct kept kept_at(const cvy_device *device, const struct cpu_image *image, void *scratch)
 {
-    return cvy_device_ranks(device) > 1 ? 2 * (size_t)image->blocks * (size_t)image->block * sizeof(double) : 0;
-}
-
-/* After the sums of the runs. */
-static double *shared_of(const cvy_device *device, const struct cpu_image *image, void *scratch)
-{
-    return cvy_device_ranks(device) > 1 ? (double *)(void *)((char *)scratch + sums_bytes(image)) : NULL;
-}
-
-static cvy_status run_shared_pass(const cvy_device *device, const struct cpu_image *image, const struct pass *pass)
-{
-    const int64_t batch = image->batch, blocks = image->blocks;
-#pragma omp parallel num_threads(device->threads)
-    {
-#pragma omp for schedule(static) collapse(2)
-        for (int64_t n = 0; n < batch; n++)
-            for (int64_t b = 0; b < blocks; b++)
-                pass->measure(pass->operands, n, b);
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < blocks; b++)
-            pass->share(pass->operands, b);
-    }
-    CVY_TRY(cvy_device_sum(device, pass->shared, 2 * blocks * image->block));
-#pragma omp parallel num_threads(device->threads)
-    {
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < blocks; b++)
-            pass->finish(pass->operands, b);
-#pragma omp for schedule(static) collapse(2)
-        for (int64_t n = 0; n < batch; n++)
-            for (int64_t b = 0; b < blocks; b++)
-                pass->apply(pass->operands, n, b);
-    }
-    return CVY_OK;
-}
-
-static bool keeps_busy(int64_t parts, int64_t threads)
-{
-    return parts % threads == 0 || parts >= 4 * threads;
-}
-
-/* Neighbouring blocks that are taken together, so that of each image some pages are read on end; no more, for what the
- * first pass has read is to be in cache for the second (measured: doc/worklog.md). */
-static int64_t blocks_together(const struct cpu_image *image, int64_t threads)
-{
-    enum { ENOUGH = 16 << 10 };
-    int64_t together = 1;
-    while (together * (int64_t)image->run_bytes < ENOUGH && 2 * together <= image->blocks &&
-           image->blocks % (2 * together) == 0 && keeps_busy(image->blocks / (2 * together), threads))
-        together *= 2;
-    return together;
-}
-
-/* With enough blocks to keep all threads busy, a thread takes whole channels: then what their first pass read is still
- * in cache for the second. Otherwise the images are shared out too. Both ways give the same numbers. */
-static cvy_status run_pass(const cvy_device *device, const struct cpu_image *image, const struct pass *pass)
-{
-    const int64_t batch = image->batch, blocks = image->blocks;
-    if (pass->shared)
-        return run_shared_pass(device, image, pass);
-    const bool isolated = image->step == CPU_LANES; /* the runs of a channel do not share cache lines with others */
-    if (isolated && keeps_busy(blocks, device->threads)) {
-        const int64_t together = blocks_together(image, device->threads);
-#pragma omp parallel for num_threads(device->threads) schedule(static)
-        for (int64_t first = 0; first < blocks; first += together) {
-            for (int64_t n = 0; n < batch; n++)
-                for (int64_t b = first; b < first + together; b++)
-                    pass->measure(pass->operands, n, b);
-            for (int64_t b = first; b < first + together; b++)
-                pass->finish(pass->operands, b);
-            for (int64_t n = batch; n-- > 0;) /* backwards: the last ones read are the likeliest in cache */
-                for (int64_t b = first + together; b-- > first;)
-                    pass->apply(pass->operands, n, b);
-        }
-        return CVY_OK;
-    }
-#pragma omp parallel num_threads(device->threads)
-    {
-#pragma omp for schedule(static) collapse(2)
-        for (int64_t n = 0; n < batch; n++)
-            for (int64_t b = 0; b < blocks; b++)
-                pass->measure(pass->operands, n, b);
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < blocks; b++)
-            pass->finish(pass->operands, b);
-#pragma omp for schedule(static) collapse(2)
-        for (int64_t n = 0; n < batch; n++)
-            for (int64_t b = 0; b < blocks; b++)
-                pass->apply(pass->operands, n, b);
-    }
-    return CVY_OK;
+    struct kept kept = {.lanes = scratch};
+    kept.slopes = (struct cpu_slope *)(void *)(kept.lanes + image->blocks);
+    kept.sums = (struct cpu_sums *)(void *)(kept.slopes + image->blocks);
+    if (cvy_device_ranks(device) > 1)
+        kept.shared = (double *)(void *)(kept.sums + image->batch * image->blocks);
+    return kept;
 }
 
 /* ---- forward ---- */
 
-/* first: sum of the run; second: sum of squares around the run's mean. */
-static void measure_run(const struct cpu_loops *loops, const struct cpu_image *image, const void *x,
-                        struct run_sums *sums)
+/* The mean of each channel of a block from the sum of its run, and that rounded to float. */
+static void means_of(const struct cpu_image *image, const struct cpu_sums *sums, double mean[CPU_LANES],
+                     float rounded[CPU_LANES])
 {
-    double lanes[CPU_LANES], channels[CPU_LANES], mean[CPU_LANES];
-    float rounded[CPU_LANES], centre[CPU_LANES];
-    loops->sum(x, image->run, image->step, lanes);
-    cpu_fold(lanes, image->block, sums->first);
     for (int32_t c = 0; c < image->block; c++) {
         mean[c] = sums->first[c] / (double)image->pixels;
         rounded[c] = (float)mean[c];
     }
-    cpu_spread(rounded, 0, image->block, centre);
-    loops->sum_squares(x, image->run, image->step, centre, lanes);
-    cpu_fold(lanes, image->block, channels);
-    for (int32_t c = 0; c < image->block; c++) { /* `centre` was rounded to float: move to the mean itself */
+}
+
+/* Sums of squares around the rounded mean become those around the mean itself. */
+static void move_to_mean(const struct cpu_image *image, const double mean[CPU_LANES], const float rounded[CPU_LANES],
+                         double squares[CPU_LANES])
+{
+    for (int32_t c = 0; c < image->block; c++) {
         const double off = mean[c] - (double)rounded[c];
-        sums->second[c] = channels[c] - off * off * (double)image->pixels;
+        squares[c] -= off * off * (double)image->pixels;
+    }
+}
+
+/* first: sum of the run; second: sum of squares around the run's mean. */
+static void measure_run(const struct cpu_loops *loops, const struct cpu_image *image, const void *x,
+                        struct cpu_sums *sums)
+{
+    double lanes[CPU_LANES], mean[CPU_LANES];
+    float rounded[CPU_LANES], centre[CPU_LANES];
+    loops->sum(x, image->run, lanes);
+    cpu_fold(lanes, image->block, sums->first);
+    means_of(image, sums, mean, rounded);
+    cpu_spread(rounded, 0, image->block, centre);
+    loops->sum_squares(x, image->run, centre, lanes);
+    cpu_fold(lanes, image->block, sums->second);
+    move_to_mean(image, mean, rounded, sums->second);
+}
+
+/* The same for blocks [b, end) of a channels-last image, whose first number x is. */
+static void measure_rows(const struct cpu_loops *loops, const struct cpu_image *image, const char *x, int64_t b,
+                         int64_t end, struct cpu_sums *sums)
+{
+    enum { MOST = 64 }; /* blocks at once */
+    double mean[MOST][CPU_LANES];
+    float rounded[MOST][CPU_LANES];
+    for (int64_t first = b; first < end; first += MOST) {
+        const int64_t count = end - first < MOST ? end - first : MOST;
+        const struct cpu_rows rows = cpu_rows_of(image, count);
+        const char *const from = x + (size_t)(first - b) * image->block_bytes;
+        loops->rows_sum(from, &rows, &sums[first - b]);
+        for (int64_t i = 0; i < count; i++)
+            means_of(image, &sums[first - b + i], mean[i], rounded[i]);
+        loops->rows_sum_squares(from, &rows, rounded[0], &sums[first - b]);
+        for (int64_t i = 0; i < count; i++)
+            move_to_mean(image, mean[i], rounded[i], sums[first - b + i].second);
     }
 }
 
@@ -186,7 +140,7 @@ struct moments {
     double mean[CPU_LANES], squares[CPU_LANES];
 };
 
-static void combine_runs(const struct cpu_image *image, const struct run_sums *sums, struct moments *all)
+static void combine_runs(const struct cpu_image *image, const struct cpu_sums *sums, struct moments *all)
 {
     const double pixels = (double)image->pixels;
     double total[CPU_LANES], count = pixels;
@@ -195,7 +149,7 @@ static void combine_runs(const struct cpu_image *image, const struct run_sums *s
         all->squares[c] = sums[0].second[c];
     }
     for (int64_t n = 1; n < image->batch; n++) {
-        const struct run_sums *run = &sums[n * image->blocks];
+        const struct cpu_sums *run = &sums[n * image->blocks];
         for (int32_t c = 0; c < image->block; c++) {
             const double difference = run->first[c] / pixels - total[c] / count;
             all->squares[c] += run->second[c] + difference * difference * count * pixels / (count + pixels);
@@ -218,16 +172,20 @@ struct forward {
     const float *gamma, *beta, *running_mean, *running_var;
     void *y;
     float *mean, *rstd, *new_mean, *new_var;
-    struct run_sums *sums;
-    double *shared; /* (2, C): sums of x, and of its squares; NULL: no other ranks */
-    double count;   /* values of a channel, of all ranks */
+    struct kept kept; /* shared: sums of x, and of its squares */
+    double count;     /* values of a channel, of all ranks */
 };
 
-static void forward_measure(const void *operands, int64_t n, int64_t b)
+static void forward_measure(const void *operands, int64_t n, int64_t b, int64_t end)
 {
     const struct forward *f = operands;
     const struct cpu_image *image = &f->state->image;
-    measure_run(f->loops, image, cpu_run_of(f->x, cpu_run_offset(image, n, b)), &f->sums[n * image->blocks + b]);
+    const void *x = cpu_run_of(f->x, cpu_run_offset(image, n, b));
+    struct cpu_sums *sums = &f->kept.sums[n * image->blocks + b];
+    if (cpu_in_rows(image))
+        measure_rows(f->loops, image, x, b, end, sums);
+    else
+        measure_run(f->loops, image, x, sums);
 }
 
 static void forward_share(const void *operands, int64_t b)
@@ -236,11 +194,11 @@ static void forward_share(const void *operands, int64_t b)
     const struct cpu_image *image = &f->state->image;
     const double own = (double)image->batch * (double)image->pixels;
     struct moments all;
-    combine_runs(image, &f->sums[b], &all);
+    combine_runs(image, &f->kept.sums[b], &all);
     for (int32_t c = 0; c < image->block; c++) {
         const int64_t at = b * image->block + c;
-        f->shared[at] = all.mean[c] * own;
-        f->shared[image->blocks * image->block + at] = all.squares[c] + all.mean[c] * all.mean[c] * own;
+        f->kept.shared[at] = all.mean[c] * own;
+        f->kept.shared[image->blocks * image->block + at] = all.squares[c] + all.mean[c] * all.mean[c] * own;
     }
 }
 
@@ -248,14 +206,14 @@ static void forward_share(const void *operands, int64_t b)
 static void moments_of(const struct forward *f, int64_t b, struct moments *all)
 {
     const struct cpu_image *image = &f->state->image;
-    if (!f->shared) {
-        combine_runs(image, &f->sums[b], all);
+    if (!f->kept.shared) {
+        combine_runs(image, &f->kept.sums[b], all);
         return;
     }
     for (int32_t c = 0; c < image->block; c++) {
         const int64_t at = b * image->block + c;
-        const double mean = f->shared[at] / f->count;
-        const double squares = f->shared[image->blocks * image->block + at] - mean * f->shared[at];
+        const double mean = f->kept.shared[at] / f->count;
+        const double squares = f->kept.shared[image->blocks * image->block + at] - mean * f->kept.shared[at];
         all->mean[c] = mean;
         all->squares[c] = squares > 0 || squares != squares ? squares : 0;
     }
@@ -279,42 +237,25 @@ static void forward_finish(const void *operands, int64_t b)
         if (f->new_var)
             f->new_var[at] = (float)((1 - momentum) * (double)f->running_var[at] + momentum * unbiased);
     }
+    batch_norm_affine(f->mean, f->rstd, f->gamma, f->beta, b * state->image.block, state->image.block,
+                      &f->kept.lanes[b]);
 }
 
-/* Forward and backward make the numbers of y here, so that both get the same sign. mean, beta: NULL is 0. */
-static void affine_of(const float *mean, const float *rstd, const float *gamma, const float *beta, int64_t first,
-                      int32_t block, struct cpu_affine *lanes)
-{
-    float factor[CPU_LANES];
-    memset(lanes->mean, 0, sizeof(lanes->mean));
-    memset(lanes->shift, 0, sizeof(lanes->shift));
-    if (mean)
-        cpu_spread(mean, first, block, lanes->mean);
-    if (beta)
-        cpu_spread(beta, first, block, lanes->shift);
-    cpu_spread(rstd, first, block, lanes->scale);
-    cpu_spread(gamma, first, block, factor);
-    for (int32_t lane = 0; lane < CPU_LANES; lane++)
-        lanes->scale[lane] *= factor[lane];
-}
-
-static void forward_apply(const void *operands, int64_t n, int64_t b)
+static void forward_apply(const void *operands, int64_t n, int64_t b, int64_t end)
 {
     const struct forward *f = operands;
     const struct cpu_image *image = &f->state->image;
     const size_t at = cpu_run_offset(image, n, b);
-    struct cpu_affine lanes;
-    affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
-    f->loops->affine(cpu_run_at(f->y, at), cpu_run_of(f->x, at), cpu_run_of(f->residual, at), image->run, image->step,
-                     &lanes, f->state->activation);
+    batch_norm_write(f->loops, f->state, cpu_run_at(f->y, at), cpu_run_of(f->x, at), cpu_run_of(f->residual, at),
+                     f->kept.lanes, b, end);
 }
 
 cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     CVY_TRY(cpu_no_statistics(desc));
-    CVY_TRY(prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0));
+    CVY_TRY(batch_norm_prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0));
     const struct cpu_image *image = &((struct batch_norm *)plan->state)->image;
-    plan->scratch_bytes = sums_bytes(image) + shared_bytes(device, image);
+    plan->scratch_bytes = kept_bytes(device, image);
     plan->in_place[0] = 0;
     plan->in_place[3] = 3;
     plan->in_place[4] = 4;
@@ -339,11 +280,11 @@ cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
                               .rstd = out[2],
                               .new_mean = out[3],
                               .new_var = out[4],
-                              .sums = scratch,
-                              .shared = shared_of(device, image, scratch),
+                              .kept = kept_at(device, image, scratch),
                               .count = (double)image->batch * (double)image->pixels * cvy_device_ranks(device)};
-    return run_pass(device, image,
-                    &(struct pass){forward_measure, forward_share, forward_finish, forward_apply, &f, f.shared});
+    return batch_norm_run_pass(
+        device, image,
+        &(struct batch_norm_pass){forward_measure, forward_share, forward_finish, forward_apply, &f, f.kept.shared});
 }
 
 /* ---- backward ----
@@ -358,34 +299,36 @@ struct backward {
     void *dx;
     void *g; /* where the first pass leaves the masked gradient for the second: dresidual, dx, or NULL */
     float *dgamma, *dbeta;
-    struct run_sums *sums;
-    double *shared; /* (2, C): sums of g, and of g (x - mean); NULL: no other ranks */
-    double count;   /* values of a channel, of all ranks */
+    struct kept kept; /* shared: sums of g, and of g (x - mean) */
+    double count;     /* values of a channel, of all ranks */
 };
 
-static void backward_measure(const void *operands, int64_t n, int64_t b)
+static void backward_measure(const void *operands, int64_t n, int64_t b, int64_t end)
 {
     const struct backward *f = operands;
     const struct cpu_image *image = &f->state->image;
     const size_t at = cpu_run_offset(image, n, b);
-    struct run_sums *sums = &f->sums[n * image->blocks + b];
-    struct cpu_affine lanes;
-    double first[CPU_LANES], second[CPU_LANES];
-    affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
-    f->loops->batch_norm_bwd_sums(cpu_run_at(f->g, at), cpu_run_of(f->x, at), cpu_run_of(f->dy, at),
-                                  cpu_run_of(f->more, at), cpu_run_of(f->y, at), image->run, image->step, &lanes,
-                                  f->state->activation, first, second);
-    cpu_fold(first, image->block, sums->first);
-    cpu_fold(second, image->block, sums->second);
+    void *const g = cpu_run_at(f->g, at);
+    const void *const x = cpu_run_of(f->x, at), *const dy = cpu_run_of(f->dy, at);
+    const void *const more = cpu_run_of(f->more, at), *const y = cpu_run_of(f->y, at);
+    struct cpu_sums *sums = &f->kept.sums[n * image->blocks + b], lanes;
+    if (cpu_in_rows(image)) {
+        const struct cpu_rows rows = cpu_rows_of(image, end - b);
+        f->loops->rows_bwd_sums(g, x, dy, more, y, &rows, &f->kept.lanes[b], f->state->activation, sums);
+        return;
+    }
+    f->loops->batch_norm_bwd_sums(g, x, dy, more, y, image->run, &f->kept.lanes[b], f->state->activation, &lanes);
+    cpu_fold(lanes.first, image->block, sums->first);
+    cpu_fold(lanes.second, image->block, sums->second);
 }
 
 /* Adds up the images into the sums of the first, and writes dgamma and dbeta. */
 static void add_images(const struct backward *f, int64_t b)
 {
     const struct cpu_image *image = &f->state->image;
-    struct run_sums *all = &f->sums[b];
+    struct cpu_sums *all = &f->kept.sums[b];
     for (int64_t n = 1; n < image->batch; n++) {
-        const struct run_sums *run = &f->sums[n * image->blocks + b];
+        const struct cpu_sums *run = &f->kept.sums[n * image->blocks + b];
         for (int32_t c = 0; c < image->block; c++) {
             all->first[c] += run->first[c];
             all->second[c] += run->second[c];
@@ -406,8 +349,8 @@ static void backward_share(const void *operands, int64_t b)
     const struct cpu_image *image = &f->state->image;
     add_images(f, b);
     for (int32_t c = 0; c < image->block; c++) {
-        f->shared[b * image->block + c] = f->sums[b].first[c];
-        f->shared[(image->blocks + b) * image->block + c] = f->sums[b].second[c];
+        f->kept.shared[b * image->block + c] = f->kept.sums[b].first[c];
+        f->kept.shared[(image->blocks + b) * image->block + c] = f->kept.sums[b].second[c];
     }
 }
 
@@ -415,34 +358,39 @@ static void backward_finish(const void *operands, int64_t b)
 {
     const struct backward *f = operands;
     const struct cpu_image *image = &f->state->image;
-    if (!f->shared) {
+    const double count = f->count;
+    struct cpu_sums *all = &f->kept.sums[b];
+    float offset[CPU_LANES], slope[CPU_LANES]; /* of channels */
+    if (!f->kept.shared)
         add_images(f, b);
-        return;
-    }
     for (int32_t c = 0; c < image->block; c++) {
-        f->sums[b].first[c] = f->shared[b * image->block + c];
-        f->sums[b].second[c] = f->shared[(image->blocks + b) * image->block + c];
+        const int64_t at = b * image->block + c;
+        if (f->kept.shared) {
+            all->first[c] = f->kept.shared[at];
+            all->second[c] = f->kept.shared[image->blocks * image->block + at];
+        }
+        offset[c] = (float)(all->first[c] / count);
+        slope[c] = (float)(all->second[c] / count * (double)f->rstd[at]);
     }
+    cpu_spread(offset, 0, image->block, f->kept.slopes[b].offset);
+    cpu_spread(slope, 0, image->block, f->kept.slopes[b].slope);
 }
 
-static void backward_apply(const void *operands, int64_t n, int64_t b)
+static void backward_apply(const void *operands, int64_t n, int64_t b, int64_t end)
 {
     const struct backward *f = operands;
     const struct cpu_image *image = &f->state->image;
-    const double count = f->count;
+    const enum cvy_activation activation = f->g ? CVY_ACTIVATION_NONE : f->state->activation;
     const size_t at = cpu_run_offset(image, n, b);
-    struct cpu_affine lanes;
-    float offsets[CPU_LANES], slopes[CPU_LANES], offset[CPU_LANES], slope[CPU_LANES]; /* of channels, of lanes */
-    affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
-    for (int32_t c = 0; c < image->block; c++) {
-        offsets[c] = (float)(f->sums[b].first[c] / count);
-        slopes[c] = (float)(f->sums[b].second[c] / count * (double)f->rstd[b * image->block + c]);
+    const void *const x = cpu_run_of(f->x, at), *const y = cpu_run_of(f->y, at);
+    const void *const dy = cpu_run_of(f->g ? f->g : f->dy, at);
+    void *const dx = cpu_run_at(f->dx, at);
+    if (cpu_in_rows(image)) {
+        const struct cpu_rows rows = cpu_rows_of(image, end - b);
+        f->loops->rows_bwd(dx, x, dy, y, &rows, &f->kept.lanes[b], &f->kept.slopes[b], activation);
+        return;
     }
-    cpu_spread(offsets, 0, image->block, offset);
-    cpu_spread(slopes, 0, image->block, slope);
-    f->loops->batch_norm_bwd(cpu_run_at(f->dx, at), cpu_run_of(f->x, at), cpu_run_of(f->g ? f->g : f->dy, at),
-                             cpu_run_of(f->y, at), image->run, image->step, &lanes, offset, slope,
-                             f->g ? CVY_ACTIVATION_NONE : f->state->activation);
+    f->loops->batch_norm_bwd(dx, x, dy, y, image->run, &f->kept.lanes[b], &f->kept.slopes[b], activation);
 }
 
 cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -450,9 +398,9 @@ cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *de
     const uint32_t images = 1U << 0 | 1U << 5 | 1U << 6 | 1U << 7;
     const bool two = desc->inputs > 7 && cvy_tensor_present(&desc->in[7]);
     const bool residual = desc->outputs > 3 && cvy_tensor_present(&desc->out[3]);
-    CVY_TRY(prepare(device, desc, plan, images, 1U << 0 | 1U << 3));
+    CVY_TRY(batch_norm_prepare(device, desc, plan, images, 1U << 0 | 1U << 3));
     const struct cpu_image *image = &((struct batch_norm *)plan->state)->image;
-    plan->scratch_bytes = sums_bytes(image) + shared_bytes(device, image);
+    plan->scratch_bytes = kept_bytes(device, image);
     /* dx over x, dresidual over dy. The sum of two dy needs a place that is not x for the second pass to read. */
     plan->in_place[0] = two && !residual ? 5 : 0;
     plan->in_place[3] = 5;
@@ -480,103 +428,11 @@ cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
                                .g = out[3]  ? out[3]
                                     : in[7] ? out[0]
                                             : NULL,
-                               .sums = scratch,
-                               .shared = shared_of(device, image, scratch),
+                               .kept = kept_at(device, image, scratch),
                                .count = (double)image->batch * (double)image->pixels * cvy_device_ranks(device)};
-    return run_pass(device, image,
-                    &(struct pass){backward_measure, backward_share, backward_finish, backward_apply, &f, f.shared});
-}
-
-/* ---- inference ---- */
-
-static void rstd_of(const float *var, int32_t block, float eps, float rstd[CPU_LANES])
-{
-    for (int32_t c = 0; c < block; c++)
-        rstd[c] = (float)(1.0 / sqrt((double)var[c] + (double)eps));
-}
-
-cvy_status cpu_batch_norm_inference_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 0;
-    return prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0);
-}
-
-cvy_status cpu_batch_norm_inference_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                                        void *const *out, void *scratch)
-{
-    (void)scratch;
-    const struct batch_norm *state = plan->state;
-    const struct cpu_image *image = &state->image;
-    const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
-    const float *gamma = in[1], *beta = in[2], *mean = in[3], *var = in[4];
-#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
-    for (int64_t n = 0; n < image->batch; n++)
-        for (int64_t b = 0; b < image->blocks; b++) {
-            const size_t at = cpu_run_offset(image, n, b);
-            const int64_t first = b * image->block;
-            struct cpu_affine lanes;
-            float rstd[CPU_LANES];
-            rstd_of(var + first, image->block, state->eps, rstd);
-            affine_of(mean + first, rstd, gamma + first, beta + first, 0, image->block, &lanes);
-            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, image->step,
-                          &lanes, state->activation);
-        }
-    return CVY_OK;
-}
-
-/* dx = dy * gamma * rstd: the affine map of the forward pass without mean and shift. */
-cvy_status cpu_batch_norm_inference_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc,
-                                                struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 0;
-    return prepare(device, desc, plan, 1U << 0, 1U << 0);
-}
-
-cvy_status cpu_batch_norm_inference_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                                            void *const *out, void *scratch)
-{
-    (void)scratch;
-    static const float zeros[CPU_LANES];
-    const struct batch_norm *state = plan->state;
-    const struct cpu_image *image = &state->image;
-    const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
-    const float *gamma = in[1], *var = in[2];
-#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
-    for (int64_t n = 0; n < image->batch; n++)
-        for (int64_t b = 0; b < image->blocks; b++) {
-            const int64_t first = b * image->block;
-            const size_t at = cpu_run_offset(image, n, b);
-            struct cpu_affine lanes;
-            float rstd[CPU_LANES];
-            rstd_of(var + first, image->block, state->eps, rstd);
-            affine_of(zeros, rstd, gamma + first, zeros, 0, image->block, &lanes);
-            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), NULL, image->run, image->step, &lanes, false);
-        }
-    return CVY_OK;
-}
-
-/* ---- the forward output again, from the statistics that were kept ---- */
-
-cvy_status cpu_batch_norm_apply_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    return prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0);
-}
-
-cvy_status cpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                                    void *const *out, void *scratch)
-{
-    (void)scratch;
-    const struct batch_norm *state = plan->state;
-    const struct cpu_image *image = &state->image;
-    const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
-#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
-    for (int64_t n = 0; n < image->batch; n++)
-        for (int64_t b = 0; b < image->blocks; b++) {
-            const size_t at = cpu_run_offset(image, n, b);
-            struct cpu_affine lanes;
-            affine_of(in[3], in[4], in[1], in[2], b * image->block, image->block, &lanes);
-            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, image->step,
-                          &lanes, state->activation);
-        }
-    return CVY_OK;
+    for (int64_t b = 0; b < image->blocks; b++)
+        batch_norm_affine(f.mean, f.rstd, f.gamma, f.beta, b * image->block, image->block, &f.kept.lanes[b]);
+    return batch_norm_run_pass(device, image,
+                               &(struct batch_norm_pass){backward_measure, backward_share, backward_finish,
+                                                         backward_apply, &f, f.kept.shared});
 }

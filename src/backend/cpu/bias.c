@@ -19,17 +19,30 @@ cvy_status cpu_conv2d_bwd_bias_run(cvy_device *device, const struct cvy_kernel_p
     (void)scratch;
     const struct cpu_image *image = plan->state;
     const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
+    const int64_t together = cpu_in_rows(image) ? CPU_ROW_BLOCKS : 1;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
-    for (int64_t b = 0; b < image->blocks; b++) {
-        double total[CPU_LANES] = {0}, lanes[CPU_LANES], channels[CPU_LANES];
+    for (int64_t first = 0; first < image->blocks; first += together) {
+        const int64_t blocks = cpu_blocks_at(image, first);
+        const struct cpu_rows rows = cpu_rows_of(image, blocks);
+        double total[CPU_ROW_BLOCKS][CPU_LANES] = {{0}}, channels[CPU_LANES];
+        struct cpu_sums sums[CPU_ROW_BLOCKS];
         for (int64_t n = 0; n < image->batch; n++) {
-            loops->sum(cpu_run_of(in[0], cpu_run_offset(image, n, b)), image->run, image->step, lanes);
-            cpu_fold(lanes, image->block, channels);
-            for (int32_t c = 0; c < image->block; c++)
-                total[c] += channels[c];
+            const void *const dy = cpu_run_of(in[0], cpu_run_offset(image, n, first));
+            if (cpu_in_rows(image))
+                loops->rows_sum(dy, &rows, sums);
+            else
+                loops->sum(dy, image->run, sums->first);
+            for (int64_t b = 0; b < blocks; b++) {
+                cpu_fold(sums[b].first, image->block, channels);
+                for (int32_t c = 0; c < image->block; c++)
+                    total[b][c] += channels[c];
+            }
         }
-        for (int32_t c = 0; c < image->block && b * image->block + c < image->channels; c++)
-            ((float *)out[0])[b * image->block + c] = (float)total[c];
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t at = (first + b) * image->block;
+            for (int32_t c = 0; c < image->block && at + c < image->channels; c++)
+                ((float *)out[0])[at + c] = (float)total[b][c];
+        }
     }
     return CVY_OK;
 }

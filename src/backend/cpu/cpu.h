@@ -81,6 +81,24 @@ struct cpu_image cpu_image_of(const struct cvy_tensor *tensor);
 /* Where the runs of an image lie among each other (nhwc), all of them are read together: cut the images into pieces
  * that fit into a core's cache, as if they were that many smaller ones. Returns how many there are for one image. */
 int64_t cpu_cut(struct cpu_image *image);
+/* Whether the runs of an image lie among each other: its pixels are then rows (struct cpu_rows). */
+static inline bool cpu_in_rows(const struct cpu_image *image)
+{
+    return image->step != CPU_LANES;
+}
+/* That many blocks of such an image. */
+static inline struct cpu_rows cpu_rows_of(const struct cpu_image *image, int64_t blocks)
+{
+    return (struct cpu_rows){(size_t)image->pixels, (size_t)blocks * CPU_LANES, image->step};
+}
+/* Blocks that are taken together from block b on, so that what belongs to them fits on the stack: one where runs are
+ * apart, several where they are not. */
+enum { CPU_ROW_BLOCKS = 16 };
+static inline int64_t cpu_blocks_at(const struct cpu_image *image, int64_t b)
+{
+    const int64_t left = image->blocks - b;
+    return !cpu_in_rows(image) ? 1 : left < CPU_ROW_BLOCKS ? left : CPU_ROW_BLOCKS;
+}
 /* Bytes before a run. */
 static inline size_t cpu_run_offset(const struct cpu_image *image, int64_t n, int64_t b)
 {

@@ -274,8 +274,8 @@ static double sum_of_squares(cvy_device *device, const float *w, int64_t count, 
     for (int64_t i = 0; i < chunks; i++) {
         const int64_t first = i * CPU_CHUNK, rest = count - first;
         double lanes[CPU_LANES];
-        cpu_of(device)->kernels->f32->sum_squares(w + first, (size_t)(rest < CPU_CHUNK ? rest : CPU_CHUNK), CPU_LANES,
-                                                  centre, lanes);
+        cpu_of(device)->kernels->f32->sum_squares(w + first, (size_t)(rest < CPU_CHUNK ? rest : CPU_CHUNK), centre,
+                                                  lanes);
         sums[i] = sum_of(lanes, CPU_LANES);
     }
     return sum_of(sums, chunks);

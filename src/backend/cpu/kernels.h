@@ -1,10 +1,9 @@
 /* The inner loops of the CPU backend: one table for each instruction set, all compiled from kernels.inc.
  *
  * Most of them work on a "run": contiguous elements that share one set of per-channel numbers. Channel-dependent
- * numbers come as CPU_LANES values, and element i of a run uses number i % CPU_LANES. That covers all our layouts: in
- * nChw16c the lanes are the 16 channels of a block, in nChw8c the 8 channels twice, in nchw one channel 16 times. In
- * nhwc the groups of 16 elements of a run are not neighbours but `step` elements apart; elsewhere step is CPU_LANES.
- * Where it is not, count is a multiple of CPU_LANES. */
+ * numbers come as CPU_LANES values, and element i of a run uses number i % CPU_LANES: in nChw16c the lanes are the 16
+ * channels of a block, in nChw8c the 8 channels twice, in nchw one channel 16 times. In nhwc, where the channels lie
+ * beside each other, loops take rows instead (struct cpu_rows). */
 #ifndef CVY_BACKEND_CPU_KERNELS_H
 #define CVY_BACKEND_CPU_KERNELS_H
 
@@ -19,6 +18,22 @@
 /* y = (x - mean) * scale + shift, by lane. */
 struct cpu_affine {
     float mean[CPU_LANES], scale[CPU_LANES], shift[CPU_LANES];
+};
+
+/* What a gradient of batch norm takes away from the masked gradient, by lane. */
+struct cpu_slope {
+    float offset[CPU_LANES], slope[CPU_LANES];
+};
+
+/* Two sums of a run, by lane or by channel of its block. */
+struct cpu_sums {
+    double first[CPU_LANES], second[CPU_LANES];
+};
+
+/* Pixels of a channels-last image: rows of `channels` numbers, a multiple of CPU_LANES, which begin `stride` elements
+ * apart. What belongs to channels comes as one struct, or CPU_LANES numbers, for each block of CPU_LANES of them. */
+struct cpu_rows {
+    size_t pixels, channels, stride;
 };
 
 /* A pooling window sliding over one channel block (lanes channels wide). */
@@ -55,26 +70,39 @@ struct cpu_loops {
     /* y[i] += bias[i] */
     void (*accumulate)(void *y, const void *bias, size_t count);
     /* y = x * factor by lane; y may be x. */
-    void (*scale)(void *y, const void *x, size_t count, size_t step, const float factor[CPU_LANES]);
-    void (*fill)(void *y, size_t count, size_t step, const float value[CPU_LANES]);
+    void (*scale)(void *y, const void *x, size_t count, const float factor[CPU_LANES]);
+    void (*fill)(void *y, size_t count, const float value[CPU_LANES]);
 
     /* Sums by lane: float over short pieces, double beyond. The result is stored, not added. */
-    void (*sum)(const void *x, size_t count, size_t step, double sum[CPU_LANES]);
-    void (*sum_squares)(const void *x, size_t count, size_t step, const float centre[CPU_LANES], double sum[CPU_LANES]);
-    void (*sum_products)(const void *x, const void *y, size_t count, size_t step, double sum[CPU_LANES]);
+    void (*sum)(const void *x, size_t count, double sum[CPU_LANES]);
+    void (*sum_squares)(const void *x, size_t count, const float centre[CPU_LANES], double sum[CPU_LANES]);
+    void (*sum_products)(const void *x, const void *y, size_t count, double sum[CPU_LANES]);
     /* y = affine(x) (+ residual), then the activation. residual may be NULL; y may be x or residual. */
-    void (*affine)(void *y, const void *x, const void *residual, size_t count, size_t step,
-                   const struct cpu_affine *lanes, enum cvy_activation activation);
+    void (*affine)(void *y, const void *x, const void *residual, size_t count, const struct cpu_affine *lanes,
+                   enum cvy_activation activation);
     /* Sums of g and g * (x - mean), g being dy (+ more, which may be NULL) masked by what the activation does to the
      * forward result: `y` where given, else affine(x). g is stored where it is not NULL, which it must not be
      * with `more`; it may be dy or more. */
     void (*batch_norm_bwd_sums)(void *g, const void *x, const void *dy, const void *more, const void *y, size_t count,
-                                size_t step, const struct cpu_affine *lanes, enum cvy_activation activation,
-                                double sum_g[CPU_LANES], double sum_gx[CPU_LANES]);
+                                const struct cpu_affine *lanes, enum cvy_activation activation, struct cpu_sums *sums);
     /* dx = scale * (g - offset - slope * (x - mean)), with g made from dy alone; dx may be any of the inputs. */
-    void (*batch_norm_bwd)(void *dx, const void *x, const void *dy, const void *y, size_t count, size_t step,
-                           const struct cpu_affine *lanes, const float offset[CPU_LANES], const float slope[CPU_LANES],
+    void (*batch_norm_bwd)(void *dx, const void *x, const void *dy, const void *y, size_t count,
+                           const struct cpu_affine *lanes, const struct cpu_slope *slope,
                            enum cvy_activation activation);
+
+    /* The same over rows: sum and sum_products into `first`, sum_squares into `second`, bwd_sums into both; `centre`
+     * and `value` have a number for each channel. */
+    void (*rows_sum)(const void *x, const struct cpu_rows *rows, struct cpu_sums *sums);
+    void (*rows_sum_squares)(const void *x, const struct cpu_rows *rows, const float *centre, struct cpu_sums *sums);
+    void (*rows_sum_products)(const void *x, const void *y, const struct cpu_rows *rows, struct cpu_sums *sums);
+    void (*rows_fill)(void *y, const struct cpu_rows *rows, const float *value);
+    void (*rows_affine)(void *y, const void *x, const void *residual, const struct cpu_rows *rows,
+                        const struct cpu_affine *lanes, enum cvy_activation activation);
+    void (*rows_bwd_sums)(void *g, const void *x, const void *dy, const void *more, const void *y,
+                          const struct cpu_rows *rows, const struct cpu_affine *lanes, enum cvy_activation activation,
+                          struct cpu_sums *sums);
+    void (*rows_bwd)(void *dx, const void *x, const void *dy, const void *y, const struct cpu_rows *rows,
+                     const struct cpu_affine *lanes, const struct cpu_slope *slopes, enum cvy_activation activation);
 
     /* One channel block of one image; index may be NULL. */
     void (*max_pool)(void *y, uint8_t *index, const void *x, const struct cpu_pool *pool);

@@ -107,18 +107,35 @@ cvy_status cpu_global_avg_pool_prepare(cvy_device *device, struct cvy_op_desc *d
     return cpu_state(plan, &image, sizeof(image));
 }
 
+static void average_rows(const struct cpu_loops *loops, const struct cpu_image *image, const void *x, int64_t blocks,
+                         float *y)
+{
+    const struct cpu_rows rows = cpu_rows_of(image, blocks);
+    struct cpu_sums sums[CPU_ROW_BLOCKS];
+    loops->rows_sum(x, &rows, sums);
+    for (int64_t b = 0; b < blocks; b++)
+        cpu_fold_mean(sums[b].first, CPU_LANES, image->pixels, y + b * CPU_LANES);
+}
+
 cvy_status cpu_global_avg_pool_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                    void *const *out, void *scratch)
 {
     (void)scratch;
     const struct cpu_image *image = plan->state;
     const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
+    const int64_t together = cpu_in_rows(image) ? CPU_ROW_BLOCKS : 1;
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
-        for (int64_t b = 0; b < image->blocks; b++) {
+        for (int64_t b = 0; b < image->blocks; b += together) {
+            const void *const x = cpu_run_of(in[0], cpu_run_offset(image, n, b));
+            float *const y = (float *)out[0] + n * image->channels + b * image->block;
             double lanes[CPU_LANES];
-            loops->sum(cpu_run_of(in[0], cpu_run_offset(image, n, b)), image->run, image->step, lanes);
-            cpu_fold_mean(lanes, image->block, image->pixels, (float *)out[0] + n * image->channels + b * image->block);
+            if (cpu_in_rows(image)) {
+                average_rows(loops, image, x, cpu_blocks_at(image, b), y);
+                continue;
+            }
+            loops->sum(x, image->run, lanes);
+            cpu_fold_mean(lanes, image->block, image->pixels, y);
         }
     return CVY_OK;
 }
@@ -132,20 +149,37 @@ cvy_status cpu_global_avg_pool_bwd_prepare(cvy_device *device, struct cvy_op_des
     return cpu_state(plan, &image, sizeof(image));
 }
 
+static void spread_over_rows(const struct cpu_loops *loops, const struct cpu_image *image, void *dx, int64_t blocks,
+                             const float *dy)
+{
+    const struct cpu_rows rows = cpu_rows_of(image, blocks);
+    float values[CPU_ROW_BLOCKS * CPU_LANES];
+    for (int64_t c = 0; c < blocks * CPU_LANES; c++)
+        values[c] = dy[c] / (float)image->pixels;
+    loops->rows_fill(dx, &rows, values);
+}
+
 cvy_status cpu_global_avg_pool_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                        void *const *out, void *scratch)
 {
     (void)scratch;
     const struct cpu_image *image = plan->state;
     const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
+    const int64_t together = cpu_in_rows(image) ? CPU_ROW_BLOCKS : 1;
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
-        for (int64_t b = 0; b < image->blocks; b++) {
+        for (int64_t b = 0; b < image->blocks; b += together) {
+            void *const dx = cpu_run_at(out[0], cpu_run_offset(image, n, b));
+            const float *const dy = (const float *)in[0] + n * image->channels + b * image->block;
             float lanes[CPU_LANES];
-            cpu_spread((const float *)in[0], n * image->channels + b * image->block, image->block, lanes);
+            if (cpu_in_rows(image)) {
+                spread_over_rows(loops, image, dx, cpu_blocks_at(image, b), dy);
+                continue;
+            }
+            cpu_spread(dy, 0, image->block, lanes);
             for (int32_t lane = 0; lane < CPU_LANES; lane++)
                 lanes[lane] /= (float)image->pixels;
-            loops->fill(cpu_run_at(out[0], cpu_run_offset(image, n, b)), image->run, image->step, lanes);
+            loops->fill(dx, image->run, lanes);
         }
     return CVY_OK;
 }

@@ -47,19 +47,26 @@ cvy_status cpu_scale_channels_run(cvy_device *device, const struct cvy_kernel_pl
     const struct cpu_image *image = &state->image;
     const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
     const bool plain = !in[2] && !in[3] && !state->relu;
+    const enum cvy_activation activation = state->relu ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE;
+    const int64_t together = cpu_in_rows(image) ? CPU_ROW_BLOCKS : 1;
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
-        for (int64_t b = 0; b < image->blocks; b++) {
-            const size_t at = cpu_run_offset(image, n, b);
+        for (int64_t first = 0; first < image->blocks; first += together) {
+            const size_t at = cpu_run_offset(image, n, first);
+            const int64_t blocks = cpu_blocks_at(image, first);
+            const struct cpu_rows rows = cpu_rows_of(image, blocks);
             void *const y = cpu_run_at(out[0], at);
-            const void *const x = cpu_run_of(in[0], at);
-            struct cpu_affine lanes;
-            affine_of(state, in[1], in[2], n / state->pieces * image->channels + b * image->block, &lanes);
-            if (plain)
-                loops->scale(y, x, image->run, image->step, lanes.scale);
+            const void *const x = cpu_run_of(in[0], at), *const residual = cpu_run_of(in[3], at);
+            struct cpu_affine lanes[CPU_ROW_BLOCKS];
+            for (int64_t b = 0; b < blocks; b++)
+                affine_of(state, in[1], in[2], n / state->pieces * image->channels + (first + b) * image->block,
+                          &lanes[b]);
+            if (cpu_in_rows(image))
+                loops->rows_affine(y, x, residual, &rows, lanes, activation);
+            else if (plain)
+                loops->scale(y, x, image->run, lanes->scale);
             else
-                loops->affine(y, x, cpu_run_of(in[3], at), image->run, image->step, &lanes,
-                              state->relu ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE);
+                loops->affine(y, x, residual, image->run, lanes, activation);
         }
     return CVY_OK;
 }
@@ -78,13 +85,22 @@ cvy_status cpu_scale_channels_bwd_scale_run(cvy_device *device, const struct cvy
     (void)scratch;
     const struct cpu_image *image = plan->state;
     const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
+    const int64_t together = cpu_in_rows(image) ? CPU_ROW_BLOCKS : 1;
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
-        for (int64_t b = 0; b < image->blocks; b++) {
-            const size_t at = cpu_run_offset(image, n, b);
-            double lanes[CPU_LANES];
-            loops->sum_products(cpu_run_of(in[0], at), cpu_run_of(in[1], at), image->run, image->step, lanes);
-            cpu_fold_mean(lanes, image->block, 1, (float *)out[0] + n * image->channels + b * image->block);
+        for (int64_t first = 0; first < image->blocks; first += together) {
+            const size_t at = cpu_run_offset(image, n, first);
+            const int64_t blocks = cpu_blocks_at(image, first);
+            const struct cpu_rows rows = cpu_rows_of(image, blocks);
+            const void *const x = cpu_run_of(in[0], at), *const y = cpu_run_of(in[1], at);
+            float *const to = (float *)out[0] + n * image->channels + first * image->block;
+            struct cpu_sums sums[CPU_ROW_BLOCKS];
+            if (cpu_in_rows(image))
+                loops->rows_sum_products(x, y, &rows, sums);
+            else
+                loops->sum_products(x, y, image->run, sums->first);
+            for (int64_t b = 0; b < blocks; b++)
+                cpu_fold_mean(sums[b].first, image->block, 1, to + b * image->block);
         }
     return CVY_OK;
 }

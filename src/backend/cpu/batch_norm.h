@@ -1,0 +1,44 @@
+/* What training (batch_norm.c), its two passes over an image (batch_norm_pass.c) and the batch norms whose statistics
+ * are known (batch_norm_apply.c) share. */
+#ifndef CVY_BACKEND_CPU_BATCH_NORM_H
+#define CVY_BACKEND_CPU_BATCH_NORM_H
+
+#include "backend/cpu/cpu.h"
+
+struct batch_norm {
+    struct cpu_image image;
+    float eps, momentum;
+    enum cvy_activation activation;
+};
+/* Tensors whose bits are set are images of one layout. The kernel's state is a struct batch_norm; its scratch memory
+ * has one struct cpu_affine for each block of channels. */
+CVY_CHECKED cvy_status batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
+                                          uint32_t image_inputs, uint32_t image_outputs);
+/* y = (x - mean) * rstd * gamma + beta for a block of channels: forward and backward make the numbers of y here, so
+ * that both get the same sign. mean, beta: NULL is 0. */
+void batch_norm_affine(const float *mean, const float *rstd, const float *gamma, const float *beta, int64_t first,
+                       int32_t block, struct cpu_affine *lanes);
+
+/* y = affine(x) (+ residual), then the activation, for blocks [b, end) of an image, whose first numbers they point to;
+ * more than one block where the image is channels-last. residual may be NULL; lanes: of all blocks. */
+void batch_norm_write(const struct cpu_loops *loops, const struct batch_norm *state, void *y, const void *x,
+                      const void *residual, const struct cpu_affine *lanes, int64_t b, int64_t end);
+
+/* Both directions of training measure an image, finish the numbers of each block of channels from all images, and apply
+ * them to every image. Blocks [b, end) of image n at a time: more than one where the image is channels-last
+ * (cpu_in_rows). Where batches of several ranks count as one, `share` puts what the images of this rank came to into
+ * `shared`, two numbers for each channel, and finish reads there what all came to. */
+struct batch_norm_pass {
+    void (*measure)(const void *operands, int64_t n, int64_t b, int64_t end);
+    void (*share)(const void *operands, int64_t b);
+    void (*finish)(const void *operands, int64_t b);
+    void (*apply)(const void *operands, int64_t n, int64_t b, int64_t end);
+    const void *operands;
+    double *shared; /* (2, C); NULL: this rank's batch is all there is */
+};
+CVY_CHECKED cvy_status batch_norm_run_pass(const cvy_device *device, const struct cpu_image *image,
+                                           const struct batch_norm_pass *pass);
+/* `apply` alone. */
+void batch_norm_run_apply(const cvy_device *device, const struct cpu_image *image, const struct batch_norm_pass *pass);
+
+#endif
