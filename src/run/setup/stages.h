@@ -63,6 +63,8 @@ CVY_CHECKED cvy_status cvy_setup_open_sources(struct cvy_run *run);
 /* run->config->steps_per_epoch. Batches that do not fill a whole step are left out, as are images that do not fill a
  * whole batch. */
 CVY_CHECKED cvy_status cvy_setup_count_steps(struct cvy_run *run);
+/* The network with the weights and the state that the run begins with, what trains it and what validates it
+ * (network.c). */
 CVY_CHECKED cvy_status cvy_setup_open_network(struct cvy_run *run);
 /* What the options say about the optimizer and the loss scale (rules.c). */
 CVY_CHECKED cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype,
