@@ -375,50 +375,75 @@ static void forget_threads(struct cvy_run *run)
 
 /* ---- opening ---- */
 
+/* The file that --resume names is to come: the run begins without it. */
+static bool starts_without(struct cvy_run *run)
+{
+    const struct cvy_train_options *options = &run->config->options;
+
+    if (options->evaluate || cvy_path_exists(options->resume) || !may_start_without(options->resume))
+        return false;
+    cvy_log(CVY_LOG_WARNING, "no checkpoint is there at %s: starting from the beginning", cvy_quote(options->resume));
+    run->resolving->options.resume[0] = '\0';
+    run->resume.requested = false;
+    return true;
+}
+
+/* *is_start: it is no checkpoint of ours to continue from or to evaluate, and what there is to start from it is taken
+ * over already. */
+static cvy_status open_checkpoint(struct cvy_run *run, bool *is_start)
+{
+    struct cvy_resume *resume = &run->resume;
+    const struct cvy_checkpoint_info *info = &resume->info;
+    const bool evaluate = run->config->options.evaluate;
+
+    CVY_TRY(cvy_weights_open(&resume->tensors, resume->file));
+    CVY_TRY(cvy_checkpoint_read(&resume->tensors, resume->file, &resume->info));
+    *is_start = evaluate ? !info->has_state || !info->options || !info->arch || !info->resumable
+                         : !info->has_state && continue_file(run);
+    if (evaluate && *is_start && (info->has_state || !continue_file(run))) /* its average counts, too */
+        start_from_file(run);
+    if (*is_start)
+        return CVY_OK;
+    CVY_TRY(restore_checkpoint_options(run));
+    return check_neighbour(run);
+}
+
+/* Those beside the checkpoint; without one the run begins with all of them. */
+static cvy_status restore_options(struct cvy_run *run, const char *beside)
+{
+    struct cvy_resume *resume = &run->resume;
+
+    if (run->config->options.evaluate && resume->found)
+        return restore_evaluated(run, beside);
+    return cvy_run_options_read(beside, !resume->found, &run->resolving->options, &resume->end);
+}
+
 cvy_status cvy_resume_open(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
     char beside[CVY_PATH_MAX];
-    bool has_options;
+    bool has_options, is_start = false;
 
     resume->requested = run->config->options.resume[0] != '\0';
     if (!resume->requested)
         return CVY_OK;
     CVY_TRY(check_start(&run->config->options));
-    if (!run->config->options.evaluate && !cvy_path_exists(run->config->options.resume) &&
-        may_start_without(run->config->options.resume)) {
-        cvy_log(CVY_LOG_WARNING, "no checkpoint is there at %s: starting from the beginning",
-                cvy_quote(run->config->options.resume));
-        run->resolving->options.resume[0] = '\0';
-        resume->requested = false;
+    if (starts_without(run))
         return CVY_OK;
-    }
     CVY_TRY(find_paths(run));
     resume->found = cvy_tensor_file_exists(resume->file);
     has_options =
         snprintf(beside, sizeof beside, "%s/options.json", resume->folder) < CVY_PATH_MAX && cvy_path_exists(beside);
     if (!resume->found && !has_options && (!run->config->options.data[0] || !may_be_new(resume->folder)))
         return cvy_fail(CVY_NO_INPUT, "option --resume: %s holds no checkpoint", cvy_quote(resume->folder));
-    if (resume->found) {
-        CVY_TRY(cvy_weights_open(&resume->tensors, resume->file));
-        CVY_TRY(cvy_checkpoint_read(&resume->tensors, resume->file, &resume->info));
-        if (run->config->options.evaluate &&
-            (!resume->info.has_state || !resume->info.options || !resume->info.arch || !resume->info.resumable)) {
-            if (resume->info.has_state || !continue_file(run)) /* its average counts, too */
-                start_from_file(run);
-            return CVY_OK;
-        }
-        if (!resume->info.has_state && continue_file(run))
-            return CVY_OK;
-        CVY_TRY(restore_checkpoint_options(run));
-        CVY_TRY(check_neighbour(run));
-    } else {
+    if (resume->found)
+        CVY_TRY(open_checkpoint(run, &is_start));
+    else
         cvy_log(CVY_LOG_WARNING, "%s holds no checkpoint yet: starting from the beginning", cvy_quote(resume->folder));
-    }
-    if (has_options && run->config->options.evaluate && resume->found)
-        CVY_TRY(restore_evaluated(run, beside));
-    else if (has_options)
-        CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->resolving->options, &resume->end));
+    if (is_start)
+        return CVY_OK;
+    if (has_options)
+        CVY_TRY(restore_options(run, beside));
     if (resume->found)
         forget_threads(run);
     return CVY_OK;
