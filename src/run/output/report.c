@@ -36,6 +36,7 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
     else
         cvy_diagnosis_init(&run->state.diagnosis, counts, classes, run->config->options.label_smoothing);
     cvy_free(counts);
+    run->state.diagnosis.fresh = !run->config->options.pretrained_weights[0];
     memcpy(run->state.diagnosis.reported, run->state.log.reported, sizeof run->state.diagnosis.reported);
     if (batches < 1)
         return CVY_OK;
@@ -171,7 +172,7 @@ cvy_status cvy_run_report_rewind(struct cvy_run *run, int64_t step, double loss)
     struct cvy_diagnosis *diagnosis = &run->state.diagnosis;
     char text[CVY_FINDING_TEXT], seen[160], guessing[64] = "";
 
-    diagnosis->block_sum = diagnosis->block_count = 0;
+    diagnosis->block_sum = diagnosis->block_last = diagnosis->block_count = 0;
     if (run->ranks.comm.rank != 0)
         return CVY_OK;
     cvy_run_log_close(&run->state.log);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "run/records/divergence.h"
 
 /* The limits. Each is far from what healthy trainings do (tests/unit/run/test_diagnosis.c holds some of them). */
 enum {
@@ -51,14 +52,22 @@ static enum cvy_finding report_once(struct cvy_diagnosis *d, enum cvy_finding fi
     return finding;
 }
 
+/* A block that begins in the first steps of random weights, whose loss may rise far and come back by itself: only one
+ * that follows another and is no lower says something. */
+static bool may_come_back(const struct cvy_diagnosis *d, int64_t step, double mean)
+{
+    return d->fresh && step - BLOCK < CVY_FIRST_STEPS && (d->block_last <= 0 || mean < d->block_last);
+}
+
 enum cvy_finding cvy_diagnose_loss(struct cvy_diagnosis *d, int64_t epoch, int64_t step, double loss, char *text)
 {
     /* Healthy starts overshoot a little, and more so, in proportion, with few classes. */
     const double limit = 1.3 * d->guess_loss + 1.5;
     double mean;
+    bool early;
 
     if (!isfinite(loss)) {
-        d->block_sum = d->block_count = 0;
+        d->block_sum = d->block_last = d->block_count = 0;
         if (d->reported[CVY_FINDING_NOT_FINITE])
             return CVY_FINDING_NONE;
         snprintf(text, CVY_FINDING_TEXT, "the loss of step %lld (epoch %lld) is not a finite number", (long long)step,
@@ -69,8 +78,10 @@ enum cvy_finding cvy_diagnose_loss(struct cvy_diagnosis *d, int64_t epoch, int64
     if (++d->block_count < BLOCK)
         return CVY_FINDING_NONE;
     mean = d->block_sum / d->block_count;
+    early = may_come_back(d, step, mean);
+    d->block_last = mean;
     d->block_sum = d->block_count = 0;
-    if (d->guess_loss <= 0 || mean <= limit || d->reported[CVY_FINDING_RATE])
+    if (d->guess_loss <= 0 || mean <= limit || early || d->reported[CVY_FINDING_RATE])
         return CVY_FINDING_NONE;
     snprintf(text, CVY_FINDING_TEXT,
              "the loss has risen to %.3g (mean of %d steps up to step %lld), far above the %.3g of guessing: the "

@@ -31,7 +31,9 @@ enum { CVY_FINDING_TEXT = 512 }; /* room for a sentence */
 struct cvy_diagnosis {
     double guess_loss; /* of the best answer that ignores the image; 0: not known */
     bool reported[CVY_FINDING_COUNT];
-    double block_sum; /* of the losses of this block */
+    bool fresh;        /* the training began with random weights: set by the caller */
+    double block_sum;  /* of the losses of this block */
+    double block_last; /* mean of the block before it; 0: there is none */
     int32_t block_count;
     int32_t skipped; /* steps left out at the last reading of the scale */
     int32_t low_readings;

@@ -43,6 +43,35 @@ static void rate_too_high(void **state)
     assert_non_null(strstr(text, "2.3 of guessing"));
 }
 
+/* The step at which a fresh training of these mean losses of blocks is said to have too high a rate; 0: it is not. */
+static int64_t found_in(const double *means, int blocks, bool fresh)
+{
+    struct cvy_diagnosis d = begin(10, 0);
+
+    d.fresh = fresh;
+    for (int64_t step = 1; step <= 20 * blocks; step++)
+        if (cvy_diagnose_loss(&d, 0, step, means[(step - 1) / 20], text) == CVY_FINDING_RATE)
+            return step;
+    return 0;
+}
+
+/* With random weights the loss rises in the first steps and comes back: resnet50 on ten classes at a rate that it
+ * learnt well with (0.025, batches of 64) has means of 8.3 and 4.9. One that does not come back is told two blocks
+ * later at most. */
+static void random_weights(void **state)
+{
+    static const double comes_back[] = {8.3, 4.9, 2.6, 2.4}, slowly[] = {12, 6, 3, 2.4}, rises[] = {8, 9, 2.4, 2.4};
+    static const double falls_too_late[] = {20, 12, 8, 4}, later[] = {2.4, 2.3, 2.3, 8};
+
+    (void)state;
+    assert_int_equal(found_in(comes_back, 4, true), 0);
+    assert_int_equal(found_in(comes_back, 4, false), 20);
+    assert_int_equal(found_in(slowly, 4, true), 0);
+    assert_int_equal(found_in(rises, 4, true), 40);
+    assert_int_equal(found_in(falls_too_late, 4, true), 60);
+    assert_int_equal(found_in(later, 4, true), 80);
+}
+
 /* Starts overshoot: five times the guess for some steps, half as much again for a while. */
 static void healthy_losses(void **state)
 {
@@ -235,6 +264,6 @@ static void healthy_validations(void **state)
     assert_int_equal(cvy_diagnose_validation(&d, &v, 9000, 0.1, text), CVY_FINDING_NONE);
 }
 
-RUN_TESTS(NULL, NULL, TEST(guessing), TEST(rate_too_high), TEST(healthy_losses), TEST(not_finite),
+RUN_TESTS(NULL, NULL, TEST(guessing), TEST(rate_too_high), TEST(random_weights), TEST(healthy_losses), TEST(not_finite),
           TEST(scale_at_its_floor), TEST(healthy_scales), TEST(loss_that_does_not_move), TEST(waiting_for_data),
           TEST(one_class), TEST(validation_at_chance), TEST(healthy_validations))
