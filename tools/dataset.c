@@ -116,8 +116,9 @@ static cvy_status write_tfrecords(int argc, char **argv)
         OPT_REAL("val-split", 0, &records.val_split, "X",
                  "share of the images set aside for validation, where there is no folder val", 0, 0.999),
         OPT_UINT64("seed", 0, &records.seed, "N", "another seed gives another order (default: 0)"),
-        OPT_TEXT("boxes", 0, &records.boxes, "FILE",
-                 "ImageNet's boxes for an image folder: lines FILE,xmin,ymin,xmax,ymax (shares of the image)"),
+        OPT_TEXT("boxes", 0, &records.boxes, "FILE|DIR",
+                 "ImageNet's boxes for an image folder: lines FILE,xmin,ymin,xmax,ymax (shares of the image), or the "
+                 "folder of its XML files"),
         OPT_FLAG("keep-order", 0, &records.keep_order, "images by class and name instead of shuffled"),
         OPT_INT("threads", 'j', &records.threads, "N", "threads (default: all cores)", 1, 1024),
     };

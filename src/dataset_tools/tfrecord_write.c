@@ -26,6 +26,7 @@
 #include "data/image/image.h"
 #include "data/set/tfrecord_set.h"
 #include "dataset_tools/box_csv.h"
+#include "dataset_tools/box_xml.h"
 #include "formats/container/tfrecord_index.h"
 
 /* Without --train-shards and --val-shards: as many images in a file as ImageNet has in its 1024 and 128 files. */
@@ -48,6 +49,7 @@ struct writing {
     const struct cvy_tfrecord_options *options;
     struct part parts[CVY_TFRECORD_PARTS];
     struct cvy_box_csv boxes; /* of an image folder */
+    const char *box_folder;   /* the same in files of XML; NULL: there is none */
     int64_t total;
     atomic_llong reencoded, left_out, boxed;
     pthread_mutex_t mutex; /* guards what follows */
@@ -113,6 +115,20 @@ static cvy_status pack_objects(const struct cvy_dataset *set, uint32_t sample,
     return cvy_object_record_pack(&source, message, size);
 }
 
+/* A file of XML that cannot be read costs its boxes, not the image. */
+static void find_boxes(struct writing *writing, const struct cvy_dataset *set, struct cvy_image_record_source *source,
+                       struct cvy_object_box **owned)
+{
+    const struct cvy_box_classes classes = {(const char *const *)set->classes, set->class_count, source->class_name};
+
+    source->boxes = cvy_box_csv_find(&writing->boxes, source->filename, &source->box_count);
+    if (!writing->box_folder)
+        return;
+    if (cvy_box_xml_read(writing->box_folder, source->filename, &classes, owned, &source->box_count) != CVY_OK)
+        cvy_log(CVY_LOG_WARNING, "%s; its boxes are left out", cvy_error());
+    source->boxes = *owned;
+}
+
 static cvy_status write_image(struct writing *writing, const struct cvy_dataset *set, const struct cvy_sample *sample,
                               struct cvy_decoder *decoder, struct cvy_output *output)
 {
@@ -122,10 +138,11 @@ static cvy_status write_image(struct writing *writing, const struct cvy_dataset 
                                              .class_name = set->classes[sample->label],
                                              .filename = slash ? slash + 1 : sample->path};
     struct cvy_encoded encoded = {0};
+    struct cvy_object_box *boxes = NULL;
     uint8_t *jpeg = NULL, *message = NULL;
     size_t size;
 
-    source.boxes = cvy_box_csv_find(&writing->boxes, source.filename, &source.box_count);
+    find_boxes(writing, set, &source, &boxes);
     CVY_GOTO(cvy_sample_read(sample, &encoded));
     CVY_GOTO(choose_bytes(writing, decoder, &encoded, &source, &jpeg));
     CVY_GOTO(set->detection ? pack_objects(set, (uint32_t)(sample - set->samples), &source, &message, &size)
@@ -133,6 +150,7 @@ static cvy_status write_image(struct writing *writing, const struct cvy_dataset 
     CVY_GOTO(write_record(output, message, size));
     atomic_fetch_add(&writing->boxed, (long long)source.box_count);
 fail:
+    cvy_free(boxes);
     cvy_free(message);
     free(jpeg);
     cvy_encoded_release(&encoded);
@@ -354,7 +372,9 @@ static cvy_status write_all(struct writing *writing, const char *source)
     CVY_TRY(open_source(source, options, &train->set, &val->set));
     if (options->boxes && train->set.detection)
         return cvy_fail(CVY_USAGE, "option --boxes is for image folders: %s has boxes of its own", cvy_quote(source));
-    if (options->boxes)
+    if (options->boxes && cvy_path_is_directory(options->boxes))
+        writing->box_folder = options->boxes;
+    else if (options->boxes)
         CVY_TRY(cvy_box_csv_read(&writing->boxes, options->boxes));
     CVY_TRY(check_names(&train->set));
     CVY_TRY(check_ids(&train->set));

@@ -29,6 +29,42 @@ for line in 000001.jpg,0,0,1 000001.jpg,0,0,1,1.5 000001.jpg,0.5,0,0.25,1 ,0,0,1
     expect_sentence 65 'line 3 of "bad.csv" is not' "$convoy" dataset tfrecord data bad --boxes bad.csv
 done
 expect_sentence 66 'none.csv' "$convoy" dataset tfrecord data bad --boxes none.csv
+# The same boxes as ImageNet publishes them: beyond the edges, in any order, some without area, or of another class.
+xml() { # FILE, then NAME XMIN YMIN XMAX YMAX of each object
+    printf '<annotation><filename>x</filename><size><width>10000</width><height>5000</height><depth>3</depth></size>' >"$1"
+    local file=$1
+    shift
+    for object in "$@"; do
+        # shellcheck disable=SC2086 # words
+        set -- $object
+        printf '\n<object>\n\t<name>%s</name><bndbox>\n<xmin>%s</xmin><ymin>%s</ymin><xmax>%s</xmax><ymax>%s</ymax></bndbox></object>' "$@"
+    done >>"$file"
+    echo '</annotation>' >>"$file"
+}
+for class in data/train/*; do
+    class=${class##*/}
+    mkdir -p "xml/$class"
+    [ "$class" = circle ] && other=star || other=circle
+    xml "xml/$class/000000.xml" "$class 60 1310 7545 4970"
+    xml "xml/$class/000001.xml" "$class 7500 5000.4 2500 500" "a_word -7 0 5000 2500" "$other 0 0 100 100" "$class 40 50 40 70"
+done
+expect 0 "$convoy" dataset tfrecord data boxed-xml --boxes xml
+expect_text err '^with 60 boxes$'
+expect 0 diff -r boxed boxed-xml
+for damage in 's/<width>10000//' 's/<width>10000/<width>0/' 's/<xmax>7545/<xmax>x/' 's/<.object>//' 's/<ymin>1310/<ymin>nan/'; do
+    sed "$damage" xml/circle/000000.xml >damaged.xml
+    cp damaged.xml xml/arrow/000000.xml
+    rm -rf hurt
+    expect 0 "$convoy" dataset tfrecord data hurt --boxes xml
+    expect_text err '"xml/arrow/000000.xml" has no boxes as ImageNet.s files have them; its boxes are left out'
+    expect_text err '^with 58 boxes$'
+done
+# Those of the validation lie in one folder there.
+rm -r xml/*
+mkdir xml/val
+xml xml/val/000002.xml "a_word 0 0 10 10"
+expect 0 "$convoy" dataset tfrecord data boxed-val --boxes xml
+expect_text err '^with 20 boxes$'
 checks=$((checks + 1))
 [ ! -e bad ] || [ -z "$(ls bad)" ] || fail "a refused set left files"
 expect 2 "$convoy" dataset tfrecord records elsewhere
