@@ -160,6 +160,9 @@ static void known_codes(void **state)
     cvy_box_decode(code, anchor, back);
     for (int i = 0; i < 4; i++)
         close_to((double)back[i], (double)box[i], 2e-7); /* a rounding, and what the 1e-8 does to sides of 0.3 */
+    /* A box without height is 1e-8 high. */
+    cvy_box_encode((const float[]){0.5F, 0.3F, 0.5F, 0.8F}, anchor, code);
+    close_to(code[2], 5 * log(1e-8 / ((double)anchor[2] - (double)anchor[0])), 1e-7);
 }
 
 static void best_boxes_and_forced_ones(void **state)

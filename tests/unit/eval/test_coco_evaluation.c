@@ -89,6 +89,48 @@ static void empty_categories(void **state)
     cvy_coco_close(&e);
 }
 
+/* An object that is found, with an overlap of `height` / 100; what of the sizes and thresholds counts. */
+static void find_one(double side, double height, struct cvy_coco_result *result)
+{
+    const struct cvy_coco_truth truth = object(0, 0, side, side, false);
+    const struct cvy_coco_detection detection = found(0, 0, side, side * height / 100, 0.5);
+    struct cvy_coco_evaluation e = {0};
+
+    assert_int_equal(cvy_coco_open(&e, 1), CVY_OK);
+    assert_int_equal(cvy_coco_add(&e, 1, &truth, 1, &detection, 1), CVY_OK);
+    assert_int_equal(cvy_coco_finish(&e, 1, result), CVY_OK);
+    cvy_coco_close(&e);
+}
+
+/* Both ends belong to a range of sizes, and to a threshold. */
+static void limits(void **state)
+{
+    static const struct {
+        double side;
+        bool sizes[3]; /* small, medium, large */
+    } rows[] = {{31.9, {1, 0, 0}}, {32, {1, 1, 0}}, {32.1, {0, 1, 0}},
+                {95.9, {0, 1, 0}}, {96, {0, 1, 1}}, {96.1, {0, 0, 1}}};
+    struct cvy_coco_result result;
+
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        find_one(rows[r].side, 100, &result);
+        for (int i = 0; i < 3; i++) {
+            assert_true(fabs(result.stats[3 + i] - (rows[r].sizes[i] ? 1 : -1)) < 1e-12);
+            assert_true(fabs(result.stats[9 + i] - (rows[r].sizes[i] ? 1 : -1)) < 1e-12);
+        }
+        cvy_coco_result_release(&result);
+    }
+    find_one(100, 95, &result);
+    assert_true(fabs(result.stats[0] - 1) < 1e-12);
+    cvy_coco_result_release(&result);
+    find_one(100, 94.99, &result);
+    assert_true(fabs(result.stats[0] - 0.9) < 1e-12);
+    cvy_coco_result_release(&result);
+    find_one(100, 49.99, &result);
+    assert_true(result.stats[0] == 0);
+    cvy_coco_result_release(&result);
+}
+
 /* One object, found by the 101st detection only: it is too late. */
 static void hundred_count(void **state)
 {
@@ -266,5 +308,6 @@ static void pixels_and_rules(void **state)
     assert_false(cvy_area_rule_parse("", &rule));
 }
 
-RUN_TESTS(NULL, NULL, TEST(by_hand), TEST(empty_categories), TEST(hundred_count), TEST(refusals), TEST(no_memory),
-          TEST(lines), TEST(measures), TEST(of_a_dataset), TEST(excluded_objects), TEST(pixels_and_rules))
+RUN_TESTS(NULL, NULL, TEST(by_hand), TEST(empty_categories), TEST(hundred_count), TEST(limits), TEST(refusals),
+          TEST(no_memory), TEST(lines), TEST(measures), TEST(of_a_dataset), TEST(excluded_objects),
+          TEST(pixels_and_rules))

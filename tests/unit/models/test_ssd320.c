@@ -1,5 +1,6 @@
 /* SSD320: counts that its specification gives, the graphs of both modes, other sizes. */
 #include "models/models.h"
+#include "network/network.h"
 #include "ops/anchors.h"
 #include "ops/ops.h"
 #include "support_graph.h"
@@ -233,6 +234,32 @@ static void sizes_that_cannot_be_are_refused(void **state)
     }
 }
 
+/* What becomes of its predictions, and what its images lose, when nobody says otherwise. */
+static void usual_values(void **state)
+{
+    const struct cvy_architecture *architecture = cvy_architecture_find("ssd320");
+    struct cvy_model_options usual = cvy_model_options_usual(architecture, 0, 0);
+    static const float mean[] = {123.68F, 116.779F, 103.939F};
+    const struct cvy_model_options options = options_of(64);
+    struct cvy_graph graph;
+    int found = 0;
+
+    cvy_model_options_adapt(&usual, architecture);
+    assert_true(usual.float_images);
+    for (int i = 0; i < 3; i++)
+        assert_true(usual.mean[i] == mean[i] && usual.std[i] == 1);
+    build(&graph, &options, CVY_MODEL_INFER, false);
+    for (int32_t n = 0; n < graph.node_count; n++) {
+        const struct cvy_detect_attr *attr = &graph.nodes[n].attr.detect;
+        if (graph.nodes[n].op != CVY_OP_DETECT)
+            continue;
+        found++;
+        assert_true(attr->iou == 0.6F && attr->score == 1e-8F && attr->max_per_class == 100 && attr->max_boxes == 100);
+    }
+    assert_int_equal(found, 1);
+    cvy_graph_release(&graph);
+}
+
 RUN_TESTS(NULL, NULL, TEST(counts_are_the_published_ones), TEST(start_values_and_constants), TEST(chosen_momentum),
           TEST(other_sizes_work), TEST(training_is_fused_and_complete), TEST(inference_folds_all_it_can),
-          TEST(sizes_that_cannot_be_are_refused))
+          TEST(sizes_that_cannot_be_are_refused), TEST(usual_values))
