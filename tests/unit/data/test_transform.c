@@ -104,6 +104,14 @@ static void elongated_images_fall_back(void **state)
     assert_int_equal(box.y, (100001 - 40) / 2);
 }
 
+static void usual_margins(void **state)
+{
+    static const int32_t rows[][2] = {{224, 256}, {32, 37}, {48, 55}, {64, 73}, {96, 110}, {160, 183}, {288, 329}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(cvy_usual_resize(rows[i][0]), rows[i][1]);
+}
+
 static void centre_crops(void **state)
 {
     static const struct {
@@ -281,6 +289,6 @@ static void half_of_the_images_are_flipped(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(crops_lie_inside), TEST(crops_are_distributed_as_stated), TEST(attempts_are_counted),
-          TEST(the_smallest_crop_can_be_chosen), TEST(elongated_images_fall_back), TEST(centre_crops),
-          TEST(centre_crops_of_dali), TEST(evaluation_of_dali), TEST(crops_of_dali), TEST(small_images_are_padded),
-          TEST(half_of_the_images_are_flipped))
+          TEST(the_smallest_crop_can_be_chosen), TEST(elongated_images_fall_back), TEST(usual_margins),
+          TEST(centre_crops), TEST(centre_crops_of_dali), TEST(evaluation_of_dali), TEST(crops_of_dali),
+          TEST(small_images_are_padded), TEST(half_of_the_images_are_flipped))

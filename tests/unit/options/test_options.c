@@ -41,6 +41,14 @@ static void defaults(void **state)
     assert_int_equal(o.batch_size, 256);
     assert_true(o.lr == 0.1 && o.momentum == 0.9 && o.weight_decay == 1e-4);
     assert_true(o.warmup == 0 && o.label_smoothing == 0 && o.seed == 0);
+    assert_string_equal(o.optimizer, "sgd");
+    assert_true(o.rmsprop_alpha == 0.9 && o.rmsprop_eps == 1e-3 && !o.nesterov && !o.bn_weight_decay);
+    assert_true(o.end_lr == 0 && o.mixup == 0 && o.use_ema == 0 && o.static_loss_scale == 1 && !o.amp);
+    assert_true(o.print_freq == 10 && o.prefetch == 2 && o.topk == 5 && o.prof == -1 && o.run_epochs == -1);
+    assert_true(o.early_stopping == -1 && o.optimizer_batch_size == -1 && o.gather_checkpoints == 0);
+    assert_string_equal(o.raport_file, "experiment_raport.json");
+    assert_string_equal(o.interpolation, "bilinear");
+    assert_string_equal(o.augmentation, "none");
 }
 
 static void names(void **state)
