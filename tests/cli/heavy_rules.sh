@@ -138,7 +138,7 @@ validated=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "val.top1") t
 expect 0 "$convoy" train data --arch resnet18 --image-size 32 --optimizer-batch-size 15 --epochs 1 --prof 5 --training-only --workspace chosen
 expect_text err '^length +1 epoch of 1 step with 15 images$'
 expect_text err 'lr 0.005859375'
-expect_text err 'which --recipe reference gives: .*batch-size 256, lr 0.1'
+expect_text err 'which --recipe reference gives: .*batch-size 256, eval-resize 64, lr 0.1'
 
 # ---- refused ----
 expect_sentence 2 'optimizer-batch-size 3 is below the 5 images' train --optimizer-batch-size 3 --workspace no
