@@ -165,6 +165,13 @@ expect_text out '^step [0-9]+$'
 expect 0 "$convoy" -q train data --pipeline_config_path ssd320.config --checkpoint_dir calm --run_once --eval_training_data
 expect_text out "^$images images$"
 
+# The benchmark of inference, of random weights.
+expect 0 "$convoy" train data --pipeline_config_path ssd320.config --batch_size 1 --warmup_iters 1 --benchmark_iters 2 \
+    --percentiles 90,95 --image-size 64
+expect_text out '^2 images$'
+expect_text err '^flags .* pretrained-weights none'
+expect_text err '^convoy: a batch of 1 takes [0-9.]+ ms; '
+
 # ---- a set without parts: some of its images for validation, the same ones after the training ----
 mkdir -p whole/annotations
 cp -r data/train whole/images

@@ -28,8 +28,8 @@ static void add_source(const struct cvy_run_config *config, enum cvy_option_sour
             continue;
         if (first)
             cvy_text_printf(text, "%-11s  ", label);
-        cvy_text_printf(text, "%s%s %s", first ? "" : ", ", info->name,
-                        cvy_train_option_text(&config->options, i, value, sizeof value));
+        (void)cvy_train_option_text(&config->options, i, value, sizeof value);
+        cvy_text_printf(text, "%s%s %s", first ? "" : ", ", info->name, value[0] ? value : "none");
         first = false;
     }
     if (!first)
@@ -189,7 +189,7 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
                                         : cvy_auto_batch_max(run->data.train.sample_count / world)));
     if (!o->evaluate)
         add_length(run, images, text);
-    if (o->lr_per_256 > 0)
+    if (o->lr_per_256 > 0 && !o->evaluate)
         cvy_text_printf(text, "%-11s  learning rate %s: %s for each 256 images of a step\n", "rates",
                         cvy_double_text(o->lr, rate), cvy_double_text(o->lr_per_256, each));
     if (world > 1)
