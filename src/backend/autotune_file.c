@@ -59,7 +59,7 @@ static bool can_be_read(const char *value)
 
 const struct cvy_cache_kind autotune_cache = {"# convoy kernels 1", "kernels", can_be_read};
 
-void autotune_write(const struct autotune_measurement *entry, struct cvy_text *value)
+static void write_entry(const struct autotune_measurement *entry, struct cvy_text *value)
 {
     cvy_text_puts(value, entry->candidates[entry->chosen].row);
     for (int32_t i = 0; i < entry->count; i++) {
@@ -100,7 +100,7 @@ cvy_status autotune_keep(struct cvy_autotuner *autotuner, const char *key, struc
         entry->busy = (kept && autotune_read(kept, &before) ? before.busy : 0) + 1;
         log_load(autotuner);
     }
-    autotune_write(entry, &value);
+    write_entry(entry, &value);
     status = value.failed ? cvy_fail_memory(value.capacity, "the autotuner of kernels")
                           : cvy_cache_add(&autotuner->measured, key, value.text);
     cvy_text_release(&value);

@@ -49,7 +49,6 @@ struct autotune_measurement {
 extern const struct cvy_cache_kind autotune_cache;
 /* The entry points into `value`. */
 bool autotune_read(const char *value, struct autotune_measurement *entry);
-void autotune_write(const struct autotune_measurement *entry, struct cvy_text *value);
 
 /* ---- timing (autotune_time.c) ---- */
 

@@ -12,17 +12,16 @@
 
 /* ---- formats ---- */
 
+static cvy_status write_safetensors(struct cvy_conversion *c);
+
 static const struct format {
     const char *suffix; /* a longer one stands before its own end */
     cvy_convert_writer write;
     bool network; /* holds the network itself, not only its weights */
 } formats[] = {
-    {".safetensors", cvy_convert_safetensors, false},
-    {".pth.tar", cvy_convert_pth_tar, false},
-    {".pth", cvy_convert_pth, false},
-    {".pt", cvy_convert_pth, false},
-    {".index", cvy_convert_tensorflow, false},
-    {".onnx", cvy_convert_onnx, true},
+    {".safetensors", write_safetensors, false}, {".pth.tar", cvy_convert_pth_tar, false},
+    {".pth", cvy_convert_pth, false},           {".pt", cvy_convert_pth, false},
+    {".index", cvy_convert_tensorflow, false},  {".onnx", cvy_convert_onnx, true},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -154,7 +153,7 @@ static size_t count_last_good(const struct cvy_conversion *c)
 /* Neither other formats nor the names of TensorFlow's programs have a place for it. */
 static void drop_last_good(struct cvy_conversion *c, const struct format *format)
 {
-    if (format->write != cvy_convert_safetensors || c->naming == CVY_NAMING_SLIM || c->naming == CVY_NAMING_TENSORFLOW)
+    if (format->write != write_safetensors || c->naming == CVY_NAMING_SLIM || c->naming == CVY_NAMING_TENSORFLOW)
         memset(c->last_good, 0, sizeof c->last_good);
 }
 
@@ -246,7 +245,7 @@ static cvy_status read_input(struct cvy_conversion *c)
  * weights and batch norms are the same in all forms. */
 static cvy_status fold(struct cvy_conversion *c, const struct format *format)
 {
-    if (!cvy_quantize_folds(c->model.quantize) || format->write == cvy_convert_safetensors ||
+    if (!cvy_quantize_folds(c->model.quantize) || format->write == write_safetensors ||
         format->write == cvy_convert_tensorflow)
         return CVY_OK;
     if (format->write == cvy_convert_pth_tar)
@@ -401,7 +400,7 @@ cvy_status cvy_convert_everything(struct cvy_conversion *c, size_t more, struct 
     return CVY_OK;
 }
 
-cvy_status cvy_convert_safetensors(struct cvy_conversion *c)
+static cvy_status write_safetensors(struct cvy_conversion *c)
 {
     struct cvy_tensor_list all;
     struct cvy_tensor_meta *metadata = NULL;

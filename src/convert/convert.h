@@ -37,9 +37,8 @@ struct cvy_conversion {
  * every file can say: the weights are the folded ones, and the batch norms only add. Momentum and averages are left
  * out. Nothing for other networks. */
 CVY_CHECKED cvy_status cvy_convert_fold(struct cvy_conversion *conversion);
-/* A format: writes options->output. */
+/* A format: writes options->output. Those that have files of their own: */
 typedef cvy_status (*cvy_convert_writer)(struct cvy_conversion *conversion);
-CVY_CHECKED cvy_status cvy_convert_safetensors(struct cvy_conversion *conversion);
 CVY_CHECKED cvy_status cvy_convert_pth(struct cvy_conversion *conversion);     /* a bare state dict */
 CVY_CHECKED cvy_status cvy_convert_pth_tar(struct cvy_conversion *conversion); /* a checkpoint of NVIDIA's programs */
 CVY_CHECKED cvy_status cvy_convert_tensorflow(struct cvy_conversion *conversion);

@@ -71,6 +71,9 @@ void cvy_info_sum(const struct cvy_info_facts *facts, struct cvy_info_sums *sums
 /* A convolution or linear layer, forward or backward. */
 bool cvy_info_is_product(const struct cvy_plan_step *step);
 
+/* What makes the plan of a mode one of integers; NULL: it computes in floats. */
+const float *cvy_info_int8_states(const struct cvy_info_facts *facts, enum cvy_model_mode mode);
+
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text);
 void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json);
 /* "int8" of a plan in integers, else that of the floats. */

@@ -20,7 +20,8 @@ cvy_status cvy_ptq_download(const struct cvy_network *network, int32_t param, fl
                                               (size_t)cvy_shape_elements(&p->shape) * sizeof *values);
 }
 
-cvy_status cvy_ptq_upload(struct cvy_network *network, int32_t param, const float *values)
+/* And back to it; the plans are told. */
+static cvy_status upload_values(struct cvy_network *network, int32_t param, const float *values)
 {
     const struct cvy_param *p = &network->table.params[param];
 
@@ -46,11 +47,11 @@ cvy_status cvy_ptq_apply(struct cvy_ptq *ptq)
             on[part->weights] = true;
     }
     for (int32_t q = 0; q < parts->quantizer_count && status == CVY_OK; q++)
-        status = cvy_ptq_upload(&ptq->network, parts->quantizers[q].param, on[q] ? parts->quantizers[q].observed : off);
+        status = upload_values(&ptq->network, parts->quantizers[q].param, on[q] ? parts->quantizers[q].observed : off);
     for (int32_t i = 0; i < ptq->mean_count && status == CVY_OK; i++) {
         const struct cvy_ptq_mean *mean = &ptq->means[i];
-        status = cvy_ptq_upload(&ptq->network, mean->param,
-                                parts->parts[mean->part].quantized ? mean->corrected : mean->original);
+        status = upload_values(&ptq->network, mean->param,
+                               parts->parts[mean->part].quantized ? mean->corrected : mean->original);
     }
     cvy_free(on);
     return status;

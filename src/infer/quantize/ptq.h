@@ -67,9 +67,8 @@ CVY_CHECKED cvy_status cvy_ptq_compare(struct cvy_ptq *ptq);
 /* Writes into the network what the parts say: quantizers and corrections of the quantised ones. */
 CVY_CHECKED cvy_status cvy_ptq_apply(struct cvy_ptq *ptq);
 
-/* The values of a parameter, from the device and back; the plans are told. */
+/* The values of a parameter, from the device. */
 CVY_CHECKED cvy_status cvy_ptq_download(const struct cvy_network *network, int32_t param, float *values);
-CVY_CHECKED cvy_status cvy_ptq_upload(struct cvy_network *network, int32_t param, const float *values);
 
 /* ---- layers that stay in floats (select.c) ---- */
 /* No more than max_drop points are lost; one image of 1,000 is 0.1 of them, whatever its double is. */
