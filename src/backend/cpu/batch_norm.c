@@ -118,7 +118,7 @@ static void measure_run(const struct cpu_loops *loops, const struct cpu_image *i
 static void measure_rows(const struct cpu_loops *loops, const struct cpu_image *image, const char *x, int64_t b,
                          int64_t end, struct cpu_sums *sums)
 {
-    enum { MOST = 64 }; /* blocks at once */
+    enum { MOST = 96 }; /* blocks at once */
     double mean[MOST][CPU_LANES];
     float rounded[MOST][CPU_LANES];
     for (int64_t first = b; first < end; first += MOST) {
