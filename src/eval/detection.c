@@ -61,15 +61,47 @@ static struct cvy_coco_truth truth_of(const struct cvy_coco_image *image, const 
     return truth;
 }
 
+/* All objects in the order of the file, on which equal overlaps depend: those that training excludes, which come from
+ * number `included` on, are merged with the others. */
+static void merge_truths(const struct cvy_coco_image *image, const struct cvy_coco_object *objects, size_t included,
+                         size_t count, enum cvy_area_rule rule, struct cvy_coco_truth *truths)
+{
+    for (size_t i = 0, used = 0, excluded = included; i < count; i++) {
+        const bool next_used = excluded == count || (used < included && objects[used].place <= objects[excluded].place);
+        truths[i] = truth_of(image, &objects[next_used ? used++ : excluded++], rule);
+    }
+}
+
+/* Those of the evaluation's categories, in pixels; how many there are. */
+static size_t list_detections(const struct cvy_coco_image *image, const struct cvy_detection *detections, size_t count,
+                              int32_t categories, struct cvy_coco_detection *found)
+{
+    size_t found_count = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        struct cvy_coco_detection *one = &found[found_count];
+        float pixels[4];
+
+        if (detections[i].label < 0 || detections[i].label >= categories)
+            continue;
+        cvy_box_pixels(detections[i].box, image->width, image->height, pixels);
+        widen(pixels, one->box);
+        one->score = (double)detections[i].score;
+        one->category = detections[i].label;
+        found_count++;
+    }
+    return found_count;
+}
+
 cvy_status cvy_detections_evaluate(struct cvy_coco_evaluation *evaluation, const struct cvy_dataset *dataset,
                                    uint32_t sample, const struct cvy_detection *detections, size_t count,
                                    enum cvy_area_rule rule)
 {
     const struct cvy_coco_image *image = &dataset->images[sample];
     const struct cvy_coco_object *objects;
-    struct cvy_coco_truth *truths = NULL;
-    struct cvy_coco_detection *found = NULL;
-    size_t object_count, found_count = 0;
+    struct cvy_coco_truth *truths;
+    struct cvy_coco_detection *found;
+    size_t object_count, found_count;
     cvy_status status;
 
     if (rule == CVY_AREA_ANNOTATION)
@@ -78,29 +110,13 @@ cvy_status cvy_detections_evaluate(struct cvy_coco_evaluation *evaluation, const
         cvy_dataset_objects(dataset, sample, &objects, &object_count);
     truths = cvy_calloc(object_count + 1, sizeof *truths);
     found = cvy_calloc(count + 1, sizeof *found);
-    if (!truths || !found) {
+    if (truths && found) {
+        merge_truths(image, objects, image->object_count, object_count, rule, truths);
+        found_count = list_detections(image, detections, count, evaluation->category_count, found);
+        status = cvy_coco_add(evaluation, image->id, truths, object_count, found, found_count);
+    } else {
         status = cvy_fail_memory((object_count + count) * sizeof *truths, "the detections of an image");
-        goto fail;
     }
-    /* In the order of the file, of which equal overlaps depend: two lists become one. */
-    for (size_t i = 0, used = 0, aside = image->object_count; i < object_count; i++) {
-        const bool after =
-            aside == object_count || (used < image->object_count && objects[used].place <= objects[aside].place);
-        truths[i] = truth_of(image, &objects[after ? used++ : aside++], rule);
-    }
-    for (size_t i = 0; i < count; i++) {
-        struct cvy_coco_detection *one = &found[found_count];
-        float pixels[4];
-        if (detections[i].label < 0 || detections[i].label >= evaluation->category_count)
-            continue;
-        cvy_box_pixels(detections[i].box, image->width, image->height, pixels);
-        widen(pixels, one->box);
-        one->score = (double)detections[i].score;
-        one->category = detections[i].label;
-        found_count++;
-    }
-    status = cvy_coco_add(evaluation, image->id, truths, object_count, found, found_count);
-fail:
     cvy_free(truths);
     cvy_free(found);
     return status;
