@@ -32,6 +32,13 @@ expect 0 "$convoy" -q train data --evaluate --resume run -b 7 --prof 2
 expect_text out ': 14 images$'
 expect_sentence 2 'cannot change it' "$convoy" -q train data --evaluate --resume run --arch resnet34
 
+# Without weights, which only benchmarks mean.
+expect 0 "$convoy" -q train data --evaluate --arch resnet18 --image-size 32 -b 7
+expect_text err '^convoy: warning: neither --resume nor --pretrained-weights names weights to evaluate: random ones are$'
+expect 0 "$convoy" -q train data --evaluate --arch resnet18 --image-size 32 -b 7 --prof 1
+checks=$((checks + 1))
+[ ! -s err ] || fail "a benchmark is warned: $(cat err)"
+
 # A file with weights alone.
 expect 0 "$convoy" -q convert run/checkpoint.safetensors weights.pth.tar --weights-only
 expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --evaluate --epochs 1 --resume weights.pth.tar -b 7

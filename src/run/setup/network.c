@@ -59,9 +59,16 @@ static cvy_status open_memory(struct cvy_run *run, struct cvy_optimizer_options 
     return o->rewinds > 0 && !o->evaluate ? cvy_snapshot_open(&run->state.snapshot, network) : CVY_OK;
 }
 
-/* Those of the checkpoint; else random ones, with those of --pretrained-weights over them. */
+/* Those of the checkpoint; else random ones, with those of --pretrained-weights over them. Benchmarks evaluate such
+ * ones on purpose: a part of the images, or made-up ones. */
 static cvy_status load_weights(struct cvy_run *run)
 {
+    const struct cvy_train_options *o = &run->config->options;
+
+    if (o->evaluate && !run->resume.found && !run->pretrained.used && o->prof <= 0 &&
+        !cvy_run_is_synthetic(run->config))
+        cvy_log(CVY_LOG_WARNING,
+                "neither --resume nor --pretrained-weights names weights to evaluate: random ones are");
     CVY_TRY(cvy_pretrained_check(run));
     CVY_TRY(run->resume.found ? cvy_resume_load(run)
                               : cvy_network_initialize(&run->state.network, run->config->options.seed));
