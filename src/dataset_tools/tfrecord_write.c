@@ -33,6 +33,10 @@
 enum { TRAIN_SHARD_IMAGES = 1252, VAL_SHARD_IMAGES = 391, MAX_SHARDS = 99999, RECODED_QUALITY = 100 };
 /* The same for COCO's 100 and 10. */
 enum { TRAIN_SHARD_SCENES = 1183, VAL_SHARD_SCENES = 500 };
+#define CVY_FILES_OF(images, each) (((images) + (each)-1) / (each))
+_Static_assert(CVY_FILES_OF(1281167, TRAIN_SHARD_IMAGES) == 1024 && CVY_FILES_OF(50000, VAL_SHARD_IMAGES) == 128 &&
+                   CVY_FILES_OF(118287, TRAIN_SHARD_SCENES) == 100 && CVY_FILES_OF(5000, VAL_SHARD_SCENES) == 10,
+               "as many files as the programs of ImageNet and COCO write");
 static const char *const scene_prefixes[CVY_TFRECORD_PARTS] = {"coco_train.record", "coco_val.record"};
 
 /* The files of one part. */
@@ -246,7 +250,7 @@ static cvy_status prepare_part(const struct writing *writing, enum cvy_tfrecord_
     struct cvy_rng rng = cvy_rng_new(writing->options->seed, CVY_RNG_RECORDS, 0, (uint32_t)which);
 
     part->prefix = scenes ? scene_prefixes[which] : cvy_tfrecord_prefixes[which];
-    part->shards = shards > 0 ? shards : (int)((count + usual - 1) / usual);
+    part->shards = shards > 0 ? shards : (int)CVY_FILES_OF(count, usual);
     if (part->shards > MAX_SHARDS)
         part->shards = MAX_SHARDS;
     if ((uint32_t)part->shards > count)
