@@ -93,8 +93,8 @@ static struct cvy_run_validation between(const struct validation *v, const struc
         .wait = to->wait - from->wait,
         .latency = to->latency + from->batches,
     };
-    if (!cvy_run_is_detection(
-            &v->run->config->options)) /* the numbers of a detector are those of all images together */
+    /* The numbers of a detector are those of all images together. */
+    if (!cvy_run_is_detection(&v->run->config->options))
         cvy_metrics_measures(&part, &validation.measures);
     return validation;
 }
@@ -152,45 +152,57 @@ static cvy_status finish_detection(struct cvy_run_state *state, const struct cvy
     return cvy_detection_loss_measures(&state->network, store, losses, measures);
 }
 
+/* What the pass counts and, of the weights, what is kept of it to be shown. */
+static cvy_status prepare_pass(struct validation *v, bool average)
+{
+    struct cvy_run *run = v->run;
+    const struct cvy_train_options *o = &run->config->options;
+
+    v->pass = (struct cvy_pass){
+        .limit = o->prof,
+        .progress = after_batch,
+        .context = v,
+        .collector = average ? NULL : &run->state.collector,
+        .dataset = run->data.val.sample_count > 0 ? &run->data.val : NULL,
+        .latency = average ? run->state.latency_average : run->state.latency,
+        .metrics = {.top_k = (int32_t)o->topk, .smoothing = cvy_run_val_smoothing(o)},
+    };
+    if (!cvy_run_is_detection(o) || !v->pass.dataset) {
+        if (!average)
+            cvy_collector_clear(&run->state.collector);
+        return CVY_OK;
+    }
+    if (!cvy_area_rule_parse(o->area_rule, &v->pass.area_rule))
+        return cvy_fail(CVY_USAGE, "option --area-rule is annotation or box, not %s", cvy_quote(o->area_rule));
+    cvy_coco_close(&run->state.coco);
+    CVY_TRY(cvy_coco_open(&run->state.coco, run->data.val.class_count));
+    v->pass.coco = &run->state.coco;
+    v->pass.losses = &run->state.detection_loss;
+    if (average)
+        return CVY_OK;
+    v->pass.pictures = &run->state.pictures;
+    cvy_pictures_clear(&run->state.pictures);
+    return CVY_OK;
+}
+
 cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_progress progress, void *context,
                             struct cvy_run_validation *validation)
 {
     struct validation v = {.run = run, .name = average ? "val_ema" : "val", .progress = progress, .context = context};
+    struct cvy_network *network = &run->state.network;
+    struct cvy_store *store = average ? &network->average : &network->store;
     struct cvy_plan *plan = cvy_evaluator_plan(&run->state.evaluator);
     const struct cvy_pass none = {.limit = 0};
     cvy_status status;
 
-    v.pass = (struct cvy_pass){
-        .limit = run->config->options.prof,
-        .progress = after_batch,
-        .context = &v,
-        .collector = average ? NULL : &run->state.collector,
-        .dataset = run->data.val.sample_count > 0 ? &run->data.val : NULL,
-        .latency = average ? run->state.latency_average : run->state.latency,
-        .metrics = {.top_k = (int32_t)run->config->options.topk,
-                    .smoothing = cvy_run_val_smoothing(&run->config->options)},
-    };
-    if (cvy_run_is_detection(&run->config->options) && run->data.val.sample_count > 0) {
-        if (!cvy_area_rule_parse(run->config->options.area_rule, &v.pass.area_rule))
-            return cvy_fail(CVY_USAGE, "option --area-rule is annotation or box, not %s",
-                            cvy_quote(run->config->options.area_rule));
-        cvy_coco_close(&run->state.coco);
-        CVY_TRY(cvy_coco_open(&run->state.coco, run->data.val.class_count));
-        v.pass.coco = &run->state.coco;
-        v.pass.losses = &run->state.detection_loss;
-        v.pass.pictures = average ? NULL : &run->state.pictures;
-        if (!average)
-            cvy_pictures_clear(&run->state.pictures);
-    } else if (!average) {
-        cvy_collector_clear(&run->state.collector);
-    }
+    CVY_TRY(prepare_pass(&v, average));
     CVY_TRY(cvy_run_precise_statistics(run, average));
     if (strcmp(run->config->options.running_statistics, "own") != 0)
-        CVY_TRY(cvy_ranks_broadcast_statistics(run, average ? &run->state.network.average : &run->state.network.store));
+        CVY_TRY(cvy_ranks_broadcast_statistics(run, store));
     CVY_TRY(count_questions(&v));
-    cvy_plan_use_store(plan, average ? &run->state.network.average : &run->state.network.store);
+    cvy_plan_use_store(plan, store);
     status = pass_share(&v);
-    cvy_plan_use_store(plan, &run->state.network.store);
+    cvy_plan_use_store(plan, &network->store);
     CVY_TRY(status);
     CVY_TRY(cvy_ranks_reduce_pass(run, &v.pass));
     if (v.pass.metrics.images == 0)
