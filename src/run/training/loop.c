@@ -436,9 +436,10 @@ void cvy_loop_finish(struct cvy_loop *loop)
     struct cvy_run *run = loop->run;
 
     if (loop->cut)
-        cvy_log(CVY_LOG_INFO, "the run ends after step %lld of %lld of epoch %lld, where --resume continues",
+        cvy_log(CVY_LOG_INFO, "the run ends after step %lld of %lld of epoch %lld%s",
                 (long long)run->state.progress.position, (long long)cvy_run_full_epoch_steps(run),
-                (long long)run->state.progress.epoch);
+                (long long)run->state.progress.epoch,
+                run->config->options.no_checkpoints ? "; no checkpoint is kept" : ", where --resume continues");
     else if (cvy_run_early_stop(run))
         cvy_log(CVY_LOG_INFO, "%lld epochs in a row brought nothing better: the training ends early",
                 (long long)run->state.progress.stale_epochs);
