@@ -36,7 +36,7 @@ static cvy_status open_features(struct cvy_evaluator *evaluator, size_t batch)
 static cvy_status open_results(struct cvy_evaluator *evaluator, size_t batch)
 {
     const size_t answers = batch * (size_t)evaluator->network->model.num_classes, rows = batch * CVY_MAX_DETECTIONS;
-    struct detector_outputs *found = &evaluator->found;
+    struct cvy_detector_outputs *found = &evaluator->found;
 
     if (!detects(evaluator)) {
         CVY_TRY(open_features(evaluator, batch));
@@ -107,7 +107,7 @@ static cvy_status read_found(struct cvy_evaluator *evaluator, struct cvy_plan *p
 {
     const size_t images = (size_t)plan->batch, rows = images * CVY_MAX_DETECTIONS;
     const size_t row = first * CVY_MAX_DETECTIONS;
-    struct detector_outputs *found = &evaluator->found;
+    struct cvy_detector_outputs *found = &evaluator->found;
 
     CVY_TRY(cvy_plan_read_floats(plan, "boxes", found->boxes + 4 * row, rows * 4));
     CVY_TRY(cvy_plan_read_floats(plan, "scores", found->scores + row, rows));
@@ -212,7 +212,7 @@ static cvy_status count_found(struct cvy_evaluator *evaluator, struct cvy_pass *
                               int32_t index)
 {
     const struct cvy_model_options *model = &evaluator->network->model;
-    const struct detector_outputs *found = &evaluator->found;
+    const struct cvy_detector_outputs *found = &evaluator->found;
     const size_t bytes = cvy_model_image_bytes(model, CVY_MODEL_INFER);
     const size_t row = (size_t)index * CVY_MAX_DETECTIONS;
     struct cvy_detection detections[CVY_MAX_DETECTIONS];

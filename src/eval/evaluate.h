@@ -15,7 +15,7 @@ int32_t cvy_evaluation_batch(const struct cvy_architecture *architecture);
 
 /* A detector's outputs for the images of the last batch: CVY_MAX_DETECTIONS rows for each image. */
 enum { CVY_MAX_DETECTIONS = 100 };
-struct detector_outputs {
+struct cvy_detector_outputs {
     float *boxes, *scores;    /* (batch, CVY_MAX_DETECTIONS, 4), (batch, CVY_MAX_DETECTIONS) */
     int32_t *classes, *count; /* (batch, CVY_MAX_DETECTIONS) from 0, (batch) */
 };
@@ -26,7 +26,7 @@ struct cvy_evaluator {
     float *logits, *probabilities; /* (batch, classes), of the last batch; NULL of a detector */
     float *features;               /* (batch, feature_count), where the model has them as a result; else NULL */
     int64_t feature_count;
-    struct detector_outputs found; /* detectors only */
+    struct cvy_detector_outputs found; /* detectors only */
     int64_t batch;
     uint8_t *shown; /* an image of floats as bytes, for the collector */
 };

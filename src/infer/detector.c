@@ -127,7 +127,7 @@ const char *cvy_detector_arch(const cvy_detector *detector)
 static int take_objects(const cvy_detector *detector, const struct cvy_evaluator *evaluator, int32_t index,
                         double threshold, int32_t width, int32_t height, struct cvy_detected_object *objects)
 {
-    const struct detector_outputs *found = &evaluator->found;
+    const struct cvy_detector_outputs *found = &evaluator->found;
     const size_t first = (size_t)index * CVY_MAX_DETECTIONS;
     int count = 0;
 

@@ -53,5 +53,5 @@ paste -d , <(steps one 3) <(steps two 3) | awk -F , '
 
 expect_sentence 2 'last-batch partial and --optimizer-batch-size exclude' train refused --batch-size 4 --last-batch partial --optimizer-batch-size 8
 expect_sentence 2 'not for made-up ones' "$convoy" train --data-backend synthetic --image-size 32 --num-classes 5 --batch-size 4 --last-batch partial
-expect_sentence 2 'last-batch is drop or partial|last-batch' train refused --batch-size 4 --last-batch all
+expect_sentence 2 'option --last-batch is drop or partial, not "all"' train refused --batch-size 4 --last-batch all
 finish

@@ -92,7 +92,7 @@ struct answers {
 /* The evaluator's for its batch, which are those of images `first` and following. */
 static void take_answers(const struct cvy_evaluator *evaluator, int64_t first, struct answers *answers)
 {
-    const struct detector_outputs *found = &evaluator->found;
+    const struct cvy_detector_outputs *found = &evaluator->found;
     const size_t batch = (size_t)evaluator->batch, rows = batch * CVY_MAX_DETECTIONS;
     const int64_t row = first * CVY_MAX_DETECTIONS;
 
