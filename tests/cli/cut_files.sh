@@ -45,8 +45,11 @@ for out in out.safetensors out.pth out.pth.tar out.onnx; do
         [ -z "$(find . -name 'out.*.tmp.*')" ] || fail "a part of $out was left"
     done
 done
+fresh # its first look is whether the checkpoint is whole: what is cut off then is seen when it is opened
+expect_sentence 65 "checkpoint.safetensors\": .*truncated" env LD_PRELOAD="$shim" CONVOY_FAULT=cut CONVOY_FAULT_AT=1 \
+    "$convoy" -q train data --resume run --epochs 2
 fresh
-cut 1 $weights "$convoy" -q train data --resume run --epochs 2
+cut 2 $weights "$convoy" -q train data --resume run --epochs 2
 fresh
 cut 1 net.pth.tar "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 10 --epochs 1 \
     --pretrained-weights net.pth.tar --workspace tuned
