@@ -114,23 +114,24 @@ static void measure_run(const struct cpu_loops *loops, const struct cpu_image *i
     move_to_mean(image, mean, rounded, sums->second);
 }
 
-/* The same for blocks [b, end) of a channels-last image, whose first number x is. */
-static void measure_rows(const struct cpu_loops *loops, const struct cpu_image *image, const char *x, int64_t b,
-                         int64_t end, struct cpu_sums *sums)
+/* The same for that many blocks of a channels-last image, whose first number x is. */
+static void measure_rows(const struct cpu_loops *loops, const struct cpu_image *image, const char *x, int64_t blocks,
+                         struct cpu_sums *sums)
 {
-    enum { MOST = 96 }; /* blocks at once */
+    enum { MOST = 64 }; /* at once: as many channels as the loops sum at once */
     double mean[MOST][CPU_LANES];
-    float rounded[MOST][CPU_LANES];
-    for (int64_t first = b; first < end; first += MOST) {
-        const int64_t count = end - first < MOST ? end - first : MOST;
+    float rounded[MOST * CPU_LANES];
+    for (int64_t first = 0; first < blocks; first += MOST) {
+        const int64_t count = blocks - first < MOST ? blocks - first : MOST;
         const struct cpu_rows rows = cpu_rows_of(image, count);
-        const char *const from = x + (size_t)(first - b) * image->block_bytes;
-        loops->rows_sum(from, &rows, &sums[first - b]);
+        const char *const from = x + (size_t)first * image->block_bytes;
+        struct cpu_sums *const to = sums + first;
+        loops->rows_sum(from, &rows, to);
         for (int64_t i = 0; i < count; i++)
-            means_of(image, &sums[first - b + i], mean[i], rounded[i]);
-        loops->rows_sum_squares(from, &rows, rounded[0], &sums[first - b]);
+            means_of(image, &to[i], mean[i], rounded + i * CPU_LANES);
+        loops->rows_sum_squares(from, &rows, rounded, to);
         for (int64_t i = 0; i < count; i++)
-            move_to_mean(image, mean[i], rounded[i], sums[first - b + i].second);
+            move_to_mean(image, mean[i], rounded + i * CPU_LANES, to[i].second);
     }
 }
 
@@ -183,7 +184,7 @@ static void forward_measure(const void *operands, int64_t n, int64_t b, int64_t 
     const void *x = cpu_run_of(f->x, cpu_run_offset(image, n, b));
     struct cpu_sums *sums = &f->kept.sums[n * image->blocks + b];
     if (cpu_in_rows(image))
-        measure_rows(f->loops, image, x, b, end, sums);
+        measure_rows(f->loops, image, x, end - b, sums);
     else
         measure_run(f->loops, image, x, sums);
 }

@@ -19,10 +19,10 @@ cvy_status cpu_conv2d_bwd_bias_run(cvy_device *device, const struct cvy_kernel_p
     (void)scratch;
     const struct cpu_image *image = plan->state;
     const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
-    const int64_t together = cpu_in_rows(image) ? CPU_ROW_BLOCKS : 1;
+    const int64_t together = cpu_blocks_together(device, image, 1);
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t first = 0; first < image->blocks; first += together) {
-        const int64_t blocks = cpu_blocks_at(image, first);
+        const int64_t blocks = cpu_blocks_at(image, first, together);
         const struct cpu_rows rows = cpu_rows_of(image, blocks);
         double total[CPU_ROW_BLOCKS][CPU_LANES] = {{0}}, channels[CPU_LANES];
         struct cpu_sums sums[CPU_ROW_BLOCKS];

@@ -91,13 +91,20 @@ static inline struct cpu_rows cpu_rows_of(const struct cpu_image *image, int64_t
 {
     return (struct cpu_rows){(size_t)image->pixels, (size_t)blocks * CPU_LANES, image->step};
 }
-/* Blocks that are taken together from block b on, so that what belongs to them fits on the stack: one where runs are
- * apart, several where they are not. */
+/* Blocks that a task takes together, so that what belongs to them fits on the stack: one where runs are apart, several
+ * where they are not, as long as every thread has some. `images`: those whose blocks are other tasks. */
 enum { CPU_ROW_BLOCKS = 16 };
-static inline int64_t cpu_blocks_at(const struct cpu_image *image, int64_t b)
+static inline int64_t cpu_blocks_together(const cvy_device *device, const struct cpu_image *image, int64_t images)
+{
+    const int64_t share = images * image->blocks / device->threads;
+    const int64_t most = share < CPU_ROW_BLOCKS ? share : CPU_ROW_BLOCKS;
+    return cpu_in_rows(image) && most > 1 ? most : 1;
+}
+/* What is left of them from block b on. */
+static inline int64_t cpu_blocks_at(const struct cpu_image *image, int64_t b, int64_t together)
 {
     const int64_t left = image->blocks - b;
-    return !cpu_in_rows(image) ? 1 : left < CPU_ROW_BLOCKS ? left : CPU_ROW_BLOCKS;
+    return left < together ? left : together;
 }
 /* Bytes before a run. */
 static inline size_t cpu_run_offset(const struct cpu_image *image, int64_t n, int64_t b)

@@ -123,7 +123,7 @@ cvy_status cpu_global_avg_pool_run(cvy_device *device, const struct cvy_kernel_p
     (void)scratch;
     const struct cpu_image *image = plan->state;
     const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
-    const int64_t together = cpu_in_rows(image) ? CPU_ROW_BLOCKS : 1;
+    const int64_t together = cpu_blocks_together(device, image, image->batch);
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b += together) {
@@ -131,7 +131,7 @@ cvy_status cpu_global_avg_pool_run(cvy_device *device, const struct cvy_kernel_p
             float *const y = (float *)out[0] + n * image->channels + b * image->block;
             double lanes[CPU_LANES];
             if (cpu_in_rows(image)) {
-                average_rows(loops, image, x, cpu_blocks_at(image, b), y);
+                average_rows(loops, image, x, cpu_blocks_at(image, b, together), y);
                 continue;
             }
             loops->sum(x, image->run, lanes);
@@ -165,7 +165,7 @@ cvy_status cpu_global_avg_pool_bwd_run(cvy_device *device, const struct cvy_kern
     (void)scratch;
     const struct cpu_image *image = plan->state;
     const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
-    const int64_t together = cpu_in_rows(image) ? CPU_ROW_BLOCKS : 1;
+    const int64_t together = cpu_blocks_together(device, image, image->batch);
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b += together) {
@@ -173,7 +173,7 @@ cvy_status cpu_global_avg_pool_bwd_run(cvy_device *device, const struct cvy_kern
             const float *const dy = (const float *)in[0] + n * image->channels + b * image->block;
             float lanes[CPU_LANES];
             if (cpu_in_rows(image)) {
-                spread_over_rows(loops, image, dx, cpu_blocks_at(image, b), dy);
+                spread_over_rows(loops, image, dx, cpu_blocks_at(image, b, together), dy);
                 continue;
             }
             cpu_spread(dy, 0, image->block, lanes);

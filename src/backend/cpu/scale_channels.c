@@ -48,12 +48,12 @@ cvy_status cpu_scale_channels_run(cvy_device *device, const struct cvy_kernel_pl
     const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
     const bool plain = !in[2] && !in[3] && !state->relu;
     const enum cvy_activation activation = state->relu ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE;
-    const int64_t together = cpu_in_rows(image) ? CPU_ROW_BLOCKS : 1;
+    const int64_t together = cpu_blocks_together(device, image, image->batch);
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t first = 0; first < image->blocks; first += together) {
             const size_t at = cpu_run_offset(image, n, first);
-            const int64_t blocks = cpu_blocks_at(image, first);
+            const int64_t blocks = cpu_blocks_at(image, first, together);
             const struct cpu_rows rows = cpu_rows_of(image, blocks);
             void *const y = cpu_run_at(out[0], at);
             const void *const x = cpu_run_of(in[0], at), *const residual = cpu_run_of(in[3], at);
@@ -85,12 +85,12 @@ cvy_status cpu_scale_channels_bwd_scale_run(cvy_device *device, const struct cvy
     (void)scratch;
     const struct cpu_image *image = plan->state;
     const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
-    const int64_t together = cpu_in_rows(image) ? CPU_ROW_BLOCKS : 1;
+    const int64_t together = cpu_blocks_together(device, image, image->batch);
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t first = 0; first < image->blocks; first += together) {
             const size_t at = cpu_run_offset(image, n, first);
-            const int64_t blocks = cpu_blocks_at(image, first);
+            const int64_t blocks = cpu_blocks_at(image, first, together);
             const struct cpu_rows rows = cpu_rows_of(image, blocks);
             const void *const x = cpu_run_of(in[0], at), *const y = cpu_run_of(in[1], at);
             float *const to = (float *)out[0] + n * image->channels + first * image->block;
