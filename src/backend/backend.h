@@ -22,7 +22,7 @@ enum cvy_layout_kind {
 };
 struct cvy_layout {
     enum cvy_layout_kind kind;
-    const void *detail; /* OPAQUE: bytes that describe it, owned by the device that made it, valid while it is open */
+    const void *detail; /* OPAQUE: bytes that describe it, owned by the backend, valid while the device is open */
     size_t detail_size;
 };
 bool cvy_layout_equal(const struct cvy_layout *a, const struct cvy_layout *b);

@@ -81,7 +81,8 @@ cvy_status cvy_predictor_check_batch(const struct cvy_predictor *predictor, cons
     struct cvy_memory_estimate estimate;
 
     one.model = &network->model;
-    one.dry_run = true; /* it is opened at once: what is timed is timed then */
+    one.beside = network == &predictor->network; /* images of floats may want others */
+    one.dry_run = true;                          /* it is opened at once: what is timed is timed then */
     return cvy_memory_check(&one, cvy_device_available_memory(predictor->device), &estimate);
 }
 

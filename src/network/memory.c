@@ -49,7 +49,7 @@ static cvy_status inspect_plan(const struct cvy_memory_case *run, enum cvy_model
     absent = (struct cvy_store){
         .device = device, .trainable_elements = graph.trainable_elements, .state_elements = graph.state_elements};
     CVY_GOTO(cvy_plan_prepare(&plan, device, timing ? &absent : NULL, &graph, split.images));
-    *bytes = cvy_streams_bytes(&plan, split.streams);
+    *bytes = cvy_streams_bytes(&plan, split.streams) - (run->beside ? plan.constant_bytes : 0);
     estimate->streams = (size_t)(split.streams - 1) * (size_t)plan.step_count * STREAM_STEP;
     estimate->parameters =
         (copies * (size_t)plan.graph.trainable_elements + states * (size_t)plan.graph.state_elements) * sizeof(float);

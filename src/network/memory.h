@@ -24,6 +24,7 @@ struct cvy_memory_case {
     bool snapshot;            /* a copy of what changes, to go back to */
     bool constant;            /* inference of a network whose parameters stay (cvy_network.constant) */
     bool loaded;              /* the parameters are in memory already */
+    bool beside;              /* so are the constants of its plan: those of another one of the network's */
     bool dry_run;             /* cvy_memory_check times no kernels */
     int64_t batch;            /* images in a step */
     int64_t images;           /* training: of an epoch, whose rest is a smaller batch; 0: there is none */

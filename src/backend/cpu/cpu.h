@@ -81,7 +81,8 @@ struct cpu_image cpu_image_of(const struct cvy_tensor *tensor);
 /* Where the runs of an image lie among each other (nhwc), all of them are read together: cut the images into pieces
  * that fit into a core's cache, as if they were that many smaller ones. Returns how many there are for one image. */
 int64_t cpu_cut(struct cpu_image *image);
-/* Whether the runs of an image lie among each other: its pixels are then rows (struct cpu_rows). */
+/* Whether the runs of an image lie among each other: its pixels are then rows (struct cpu_rows). Not those of a
+ * channels-last image of CPU_LANES channels, which is a single run. */
 static inline bool cpu_in_rows(const struct cpu_image *image)
 {
     return image->step != CPU_LANES;

@@ -98,7 +98,7 @@ int64_t cpu_cut(struct cpu_image *image)
     const int64_t bytes = (int64_t)(image->run_bytes * (size_t)image->blocks);
     int64_t pieces = 1;
 
-    if (image->step == CPU_LANES)
+    if (!cpu_in_rows(image))
         return 1;
     while (pieces < image->pixels && (bytes / pieces > PIECE_BYTES || image->pixels % pieces != 0))
         pieces++;

@@ -302,18 +302,20 @@ static void check_memory(bool halves)
 {
     struct subject subject;
     struct cvy_evaluator evaluator;
-    struct cvy_memory_estimate estimate;
+    struct cvy_memory_estimate estimate, beside;
 
     if (!open_divided(&subject, halves))
         skip();
-    must(cvy_memory_estimate(&(struct cvy_memory_case){.device = subject.device,
-                                                       .architecture = subject.network.architecture,
-                                                       .model = &subject.model,
-                                                       .dtype = subject.network.dtype,
-                                                       .int8_state = halves ? NULL : subject.network.store.state,
-                                                       .constant = true,
-                                                       .batch = BATCH},
-                             &estimate));
+    struct cvy_memory_case run = {.device = subject.device,
+                                  .architecture = subject.network.architecture,
+                                  .model = &subject.model,
+                                  .dtype = subject.network.dtype,
+                                  .int8_state = halves ? NULL : subject.network.store.state,
+                                  .constant = true,
+                                  .batch = BATCH};
+    must(cvy_memory_estimate(&run, &estimate));
+    run.beside = true;
+    must(cvy_memory_estimate(&run, &beside));
     must(cvy_evaluator_open(&evaluator, &subject.network, BATCH));
     const struct cvy_stream *stream = evaluator.streams.stream;
     assert_int_equal(evaluator.streams.count, 2);
@@ -322,6 +324,7 @@ static void check_memory(bool halves)
     assert_true(stream[1].plan.activations != stream[0].plan.activations);
     assert_true(cvy_streams_bytes(&stream->plan, 2) == estimate.plan);
     assert_true(estimate.plan == stream[0].plan.constant_bytes + 2 * stream[0].plan.activation_bytes);
+    assert_true(beside.plan == 2 * stream[0].plan.activation_bytes);
     assert_true(estimate.streams > 0);
     assert_true(estimate.total ==
                 estimate.program + estimate.parameters + estimate.plan + estimate.streams + estimate.data);

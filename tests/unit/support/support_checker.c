@@ -359,7 +359,7 @@ static int open_gpu(void)
 
 static bool open_cpu(void)
 {
-    const int threads = cvy_default_threads() > 1 || suite.time ? 0 : 2;
+    const int threads = suite.threads > 0 ? suite.threads : cvy_default_threads() > 1 || suite.time ? 0 : 2;
     bool open =
         cvy_device_open("cpu", 1, &suite.single) == CVY_OK && cvy_device_open("ref", threads, &suite.ref) == CVY_OK;
     open = open && setenv("CONVOY_CPU_WINOGRAD", "1", 1) == 0 && cvy_device_open("cpu", threads, &suite.cpu) == CVY_OK;

@@ -18,6 +18,7 @@ struct kernel_suite {
     bool narrowed[MAX_ROWS];  /* in 16 bits */
     int cases, runs, narrow_runs /* of them in 16 bits */, failures;
     bool lesser_isa;   /* with fewer instructions than the CPU has */
+    int threads;       /* of the devices, but for the one that has a single one; 0: the usual number */
     bool convolutions; /* nothing else */
     bool all_shapes;   /* none left out */
     int from;          /* cases before this one, counted from 1, are left out */
