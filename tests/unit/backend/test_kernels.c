@@ -470,7 +470,7 @@ int main(int argc, char **argv)
     }
     if (argc > 2 && strcmp(argv[1], "--layout") == 0) {
         setenv("CONVOY_CPU_LAYOUT", argv[2], 1);
-        suite.threads = 5; /* more than there are images, so that these are divided */
+        suite.threads = 5;       /* more than there are images, so that these are divided */
         suite.lesser_isa = true; /* under sanitizers every third shape is enough */
         return cmocka_run_group_tests(layouts, suite_open, suite_close);
     }
