@@ -163,6 +163,13 @@ static const struct cvy_kernel kernels[] = {
     KERNEL(CONV2D_BWD_WEIGHTS, grouped_conv2d_bwd_weights),
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_bwd_weights", cpu_conv2d_winograd_prepare),
     {.op = CVY_OP_CONV2D_BWD_WEIGHTS,
+     .name = "cpu.conv2d_bwd_weights_tiles",
+     .prepare = cpu_tile_gradient_prepare,
+     .run = cpu_tile_gradient_run,
+     .release = cpu_state_release,
+     .candidate = true,
+     .lead = 0.15}, /* as below */
+    {.op = CVY_OP_CONV2D_BWD_WEIGHTS,
      .name = "cpu.conv2d_bwd_weights_bf16",
      .prepare = cpu_weight_gradient_prepare,
      .run = cpu_weight_gradient_run,

@@ -197,6 +197,7 @@ void cpu_opaque_reorder_release(cvy_device *device, struct cvy_kernel_plan *plan
 #define CVY_OP_BINARY(...)
 #include "graph/ops.def"
 CPU_KERNEL(cpu_weight_gradient);
+CPU_KERNEL(cpu_tile_gradient);
 CPU_KERNEL(cpu_grouped_conv2d);
 CPU_KERNEL(cpu_grouped_conv2d_bwd_data);
 CPU_KERNEL(cpu_grouped_conv2d_bwd_weights);

@@ -1,0 +1,379 @@
+/* Gradients of weights of convolutions of bf16 images by tile products:
+ *
+ *     dw[k][c][r][s] = sum over images n and output pixels (p, q) of dy[n][k][p][q] * x[n][c][h(p, r)][w(q, s)]
+ *
+ * with h(p, r) = p * stride + r * dilation - pad, w likewise. A tile product sums over 32 pixels: its left operand has a
+ * line of pixels for each number ("rows"), its right one pairs of pixels for 16 numbers ("lanes").
+ *
+ * - Pixels are counted in planes with zeros between the rows of an image and between images, as wide as the padding.
+ *   There a tap of the window is a distance: the sum of each tap runs over the same pixels of dy and over those of x
+ *   that lie so many places further. Lines of pixels may begin anywhere, so that x is packed once for all taps; where the
+ *   stride is not 1, once for each remainder, into a plane of its own (tile_gradient_plan.c, measure_axis). What dy has
+ *   between its rows is 0.
+ * - A band is as many rows of an image, or as many whole images, as the second-level cache holds packed. A table says
+ *   where each packed pixel lies in memory; most bands have the same one. 1x1 convolutions at stride 1 know no rows.
+ * - The output is cut into panels (channels of x times channels of dy, all taps), the sum over the bands into pieces. A
+ *   task is one panel of one piece; it packs what it needs and shares nothing with others. Pieces have sums of their
+ *   own, added up in their order. Neither they nor the bands depend on the number of threads, so neither does the result.
+ * - x in plain layout (the first layer: three channels): the taps of a window's row stand beside the channels, 3
+ *   channels of a 7x7 window are 21 numbers, and their lines are packed with the tap's distance. */
+#include <omp.h>
+#include <string.h>
+
+#include "backend/cpu/conv/tile_gradient.h"
+
+/* Part of the images that a task packs at a time. */
+struct band {
+    int64_t image;       /* the first one */
+    int32_t images;      /* how many */
+    int32_t row, rows;   /* of dy, of each */
+};
+
+static struct band band_at(const struct tile_gradient *s, int64_t index)
+{
+    struct band band = {.image = index / s->image_bands * s->band_images,
+                        .row = (int32_t)(index % s->image_bands) * s->band_rows};
+    const int64_t images = s->batch - band.image;
+    const int32_t rows = s->axis[0].output - band.row;
+    band.images = (int32_t)(images < s->band_images ? images : s->band_images);
+    band.rows = rows < s->band_rows ? rows : s->band_rows;
+    return band;
+}
+
+/* Pixels of a row that there are: of rows that we cut ourselves the last one may be shorter. */
+static int32_t row_pixels(const struct tile_gradient *s, int64_t row, int32_t width)
+{
+    const int64_t left = s->pixels - row * width;
+    return s->pixels && left < width ? (int32_t)left : width;
+}
+
+/* Working memory of a task. */
+struct work {
+    char *rows, *lanes;
+    int32_t *x_table, *dy_table;
+    uint16_t *zeros;
+    float *sums;
+    struct cpu_ahead ahead;
+    struct band known; /* whose tables these are, but for the first image; no images: none */
+};
+
+/* ---- where pixels lie ---- */
+
+/* A row of places from `at` on: those of [begin, end) have pixels, `step` elements apart from `first` on. */
+static void table_row(int32_t *at, int32_t width, int32_t begin, int32_t end, int64_t first, int32_t step)
+{
+    for (int32_t j = 0; j < width; j++)
+        at[j] = j >= begin && j < end ? (int32_t)(first + (int64_t)(j - begin) * step) : -1;
+}
+
+static void clear_table(int32_t *table, int64_t from, int64_t end)
+{
+    for (int64_t i = from; i < end; i++)
+        table[i] = -1;
+}
+
+static void find_dy(const struct tile_gradient *s, const struct band *band, int32_t *table)
+{
+    const int32_t width = s->axis[1].output, pitch = s->axis[1].pitch;
+    int64_t done = 0;
+
+    for (int32_t i = 0; i < band->images; i++) {
+        const int64_t first = (int64_t)i * s->axis[0].pitch * pitch;
+        clear_table(table, done, first);
+        for (int32_t p = 0; p < band->rows; p++)
+            table_row(table + first + (int64_t)p * pitch, pitch, 0, row_pixels(s, band->row + p, width),
+                      i * s->dy.image_stride + (int64_t)(band->row + p) * width * s->dy.pixel, s->dy.pixel);
+        done = first + (int64_t)band->rows * pitch;
+    }
+    clear_table(table, done, s->dy_pixels);
+}
+
+/* One plane of x. */
+static void find_plane(const struct tile_gradient *s, const struct band *band, int32_t row_phase, int32_t column_phase,
+                       int32_t *table)
+{
+    const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
+    const int32_t pitch = column->pitch, step = column->stride, before = column->pad - column_phase;
+    const int32_t begin = before > 0 ? (before + step - 1) / step : 0;
+    const int32_t rows = s->x_pixels / pitch; /* of the table; the last one is not whole */
+
+    clear_table(table, 0, s->x_pixels);
+    for (int32_t m = 0; m <= rows; m++) {
+        const int32_t i = m / row->pitch < band->images ? m / row->pitch : band->images - 1;
+        const int64_t h = (int64_t)(band->row + m - i * row->pitch) * row->stride + row_phase - row->pad;
+        const int32_t left = s->x_pixels - m * pitch, width = left < pitch ? left : pitch;
+        if (h < 0 || h >= row->input)
+            continue;
+        const int32_t pixels = row_pixels(s, h, column->input), last = pixels - 1 + before;
+        const int32_t end = last < 0 ? 0 : last / step + 1;
+        table_row(table + (int64_t)m * pitch, width, begin, end,
+                  i * s->x.image_stride + (h * column->input + (int64_t)begin * step - before) * s->x.pixel,
+                  step * s->x.pixel);
+    }
+}
+
+/* Bands that have the same rows share their tables. */
+static void find_pixels(const struct tile_gradient *s, const struct band *band, struct work *work)
+{
+    const struct band *const known = &work->known;
+
+    if (known->images == band->images && known->row == band->row && known->rows == band->rows)
+        return;
+    work->known = *band;
+    if (!s->dy.plain)
+        find_dy(s, band, work->dy_table);
+    for (int32_t r = 0; !s->x.plain && r < s->axis[0].phases; r++)
+        for (int32_t c = 0; c < s->axis[1].phases; c++)
+            find_plane(s, band, r, c, work->x_table + (int64_t)(r * s->axis[1].phases + c) * s->x_pixels);
+}
+
+/* ---- packing ---- */
+
+/* Number and place of one side's blocks of a panel. */
+struct extent {
+    int32_t first, blocks;
+};
+
+static struct extent extent_of(const struct tile_side *side, int32_t panel)
+{
+    const int32_t first = panel * side->panel, rest = side->blocks - first;
+    return (struct extent){.first = first, .blocks = rest < side->panel ? rest : side->panel};
+}
+
+struct panel {
+    struct extent x, dy;
+};
+
+static struct panel panel_at(const struct tile_gradient *s, int64_t index)
+{
+    return (struct panel){.x = extent_of(&s->x, (int32_t)(index % s->x.panels)),
+                          .dy = extent_of(&s->dy, (int32_t)(index / s->x.panels))};
+}
+
+static struct cpu_tile_pixels pixels_of(const struct tile_side *side, struct extent extent, const struct band *band,
+                                        const void *images, const int32_t *table, int32_t count,
+                                        const struct work *work)
+{
+    return (struct cpu_tile_pixels){.from = (const uint16_t *)images + band->image * side->image_stride +
+                                            (int64_t)extent.first * TILE_LANES,
+                                    .zeros = work->zeros,
+                                    .offset = table,
+                                    .count = count,
+                                    .blocks = extent.blocks};
+}
+
+/* Plain x: number (c, s) of the panel has a line of pixels, moved by tap s, in the plane of each row phase. */
+static void pack_plain_x(const struct tile_gradient *s, const struct band *band, struct extent extent, const void *x,
+                         const struct work *work)
+{
+    const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
+    const int64_t first = (int64_t)extent.first * TILE_LANES, left = s->x.channels - first;
+    const int32_t numbers = (int32_t)(left < extent.blocks * TILE_LANES ? left : extent.blocks * TILE_LANES);
+    const int32_t pitch = column->pitch;
+
+    for (int32_t phase = 0; phase < row->phases; phase++)
+        for (int32_t j = 0; j < numbers; j++) {
+            uint16_t *const line = (uint16_t *)(work->rows + (size_t)phase * s->row_phase + (size_t)j * s->row_pitch);
+            const int32_t shift = (int32_t)((first + j) % s->fold) * column->dilation - column->pad;
+            const uint16_t *const plane = (const uint16_t *)x + (first + j) / s->fold * s->x.plane;
+            const int32_t step = column->stride, rest = column->input - shift;
+            const int32_t begin = shift < 0 ? (-shift + step - 1) / step : 0;
+            const int32_t end = rest > 0 ? (rest - 1) / step + 1 : 0;
+            for (int32_t m = 0; m * pitch < s->x_pixels; m++) {
+                const int32_t i = m / row->pitch < band->images ? m / row->pitch : band->images - 1;
+                const int64_t h = (int64_t)(band->row + m - i * row->pitch) * row->stride + phase - row->pad;
+                const int32_t room = s->x_pixels - m * pitch, count = room < pitch ? room : pitch;
+                const bool inside = h >= 0 && h < row->input;
+                const int32_t past = end < column->output ? end : column->output;
+                s->loops->pack_line(line + (int64_t)m * pitch,
+                                    plane + (band->image + i) * s->x.image_stride + (inside ? h * column->input : 0) +
+                                        shift,
+                                    step, begin < count ? begin : count,
+                                    !inside ? 0 : past < count ? past : count, count);
+            }
+        }
+}
+
+static void pack_plain_dy(const struct tile_gradient *s, const struct band *band, struct extent extent, const void *dy,
+                          const struct work *work)
+{
+    const int32_t width = s->axis[1].output, row_units = s->axis[1].pitch / 2, all = s->dy_pixels / 2;
+
+    for (int32_t b = 0; b < extent.blocks; b++) {
+        const int64_t first = (int64_t)(extent.first + b) * TILE_LANES, left = s->dy.channels - first;
+        char *const units = work->lanes + (size_t)b * s->lane_block;
+        int64_t done = 0;
+        for (int32_t i = 0; i < band->images; i++) {
+            const uint16_t *const from =
+                (const uint16_t *)dy + (band->image + i) * s->dy.image_stride + first * s->dy.plane;
+            const int64_t at = (int64_t)i * s->axis[0].pitch * row_units;
+            memset(units + done * TILE_LINE, 0, (size_t)(at - done) * TILE_LINE);
+            for (int32_t p = 0; p < band->rows; p++)
+                s->loops->pack_planes(units + (at + (int64_t)p * row_units) * TILE_LINE,
+                                      from + (int64_t)(band->row + p) * width, (size_t)s->dy.plane,
+                                      (int32_t)(left < TILE_LANES ? left : TILE_LANES), width, row_units);
+            done = at + (int64_t)band->rows * row_units;
+        }
+        memset(units + done * TILE_LINE, 0, (size_t)(all - done) * TILE_LINE);
+    }
+}
+
+static void pack_x(const struct tile_gradient *s, const struct band *band, struct extent extent, const void *x,
+                   const struct work *work)
+{
+    if (s->x.plain) {
+        pack_plain_x(s, band, extent, x, work);
+        return;
+    }
+    for (int32_t phase = 0; phase < s->axis[0].phases * s->axis[1].phases; phase++) {
+        const struct cpu_tile_pixels pixels = pixels_of(&s->x, extent, band, x, work->x_table + (int64_t)phase * s->x_pixels,
+                                                        s->x_in_rows ? s->x_pixels : s->dy_pixels, work);
+        if (s->x_in_rows)
+            s->loops->pack_rows(work->rows + (size_t)phase * s->row_phase, s->row_pitch, &pixels);
+        else
+            s->loops->pack_lanes(work->lanes, s->lane_block, &pixels);
+    }
+}
+
+static void pack_dy(const struct tile_gradient *s, const struct band *band, struct extent extent, const void *dy,
+                    const struct work *work)
+{
+    if (s->dy.plain) {
+        pack_plain_dy(s, band, extent, dy, work);
+        return;
+    }
+    const struct cpu_tile_pixels pixels = pixels_of(&s->dy, extent, band, dy, work->dy_table, s->dy_pixels, work);
+    if (s->x_in_rows)
+        s->loops->pack_lanes(work->lanes, s->lane_block, &pixels);
+    else
+        s->loops->pack_rows(work->rows, s->row_pitch, &pixels);
+}
+
+/* ---- sums ---- */
+
+/* One panel of one piece. */
+static void sum_panel(const struct tile_gradient *s, const struct panel *panel, int64_t piece, const void *x,
+                      const void *dy, struct work *work)
+{
+    const int64_t begin = s->bands * piece / s->pieces, end = s->bands * (piece + 1) / s->pieces;
+
+    for (int64_t i = begin; i < end; i++) {
+        const struct band band = band_at(s, i);
+        find_pixels(s, &band, work);
+        pack_x(s, &band, panel->x, x, work);
+        pack_dy(s, &band, panel->dy, dy, work);
+        const struct cpu_tile_products products = {.sums = work->sums,
+                                                   .rows = work->rows,
+                                                   .lanes = work->lanes,
+                                                   .row_pitch = s->row_pitch,
+                                                   .lane_block = s->lane_block,
+                                                   .tap = s->tap_offset,
+                                                   .taps = s->taps,
+                                                   .row_blocks = (s->x_in_rows ? panel->x : panel->dy).blocks,
+                                                   .lane_blocks = (s->x_in_rows ? panel->dy : panel->x).blocks,
+                                                   .steps = s->steps,
+                                                   .first = i == begin,
+                                                   .ahead = &work->ahead};
+        s->loops->multiply(&products);
+    }
+}
+
+/* ---- the result ---- */
+
+/* Where number i of a side begins in dw, which is (K, C, R, S). */
+static int64_t place(const struct tile_gradient *s, bool of_x, int64_t i)
+{
+    const int64_t window = (int64_t)s->axis[0].kernel * s->axis[1].kernel;
+    return of_x ? i / s->fold * window + i % s->fold : i * (s->x.channels / s->fold) * window;
+}
+
+/* Adds up a tile's sums of all taps, some of its rows, over the pieces, and puts them into dw. `number`, `lane`: the
+ * first row and lane among all. */
+static void write_rows(const struct tile_gradient *s, int64_t number, int32_t rows, int64_t lane, const float *sums,
+                       size_t piece_floats, float *dw)
+{
+    const struct tile_side *const lane_side = s->x_in_rows ? &s->dy : &s->x;
+    const int64_t to = place(s, s->x_in_rows, number), rest = lane_side->channels - lane;
+    const struct cpu_sum_block block = {.sums = sums,
+                                        .pitch = TILE_LANES,
+                                        .tap = TILE_QUAD,
+                                        .piece = piece_floats,
+                                        .rows = rows,
+                                        .lanes = (int32_t)(rest < TILE_LANES ? rest : TILE_LANES),
+                                        .taps = s->taps,
+                                        .pieces = (int32_t)s->pieces,
+                                        .to = dw + to + place(s, !s->x_in_rows, lane),
+                                        .row_step = (size_t)(place(s, s->x_in_rows, number + 1) - to),
+                                        .lane_step = (size_t)place(s, !s->x_in_rows, 1),
+                                        .tap_step = (size_t)s->fold};
+    s->write(&block);
+}
+
+/* The 16 rows of a block that there are, of all its lanes: rows at once where they are as far apart as the first two. */
+static void write_block(const struct tile_gradient *s, const struct panel *panel, int32_t block, const float *sums,
+                        size_t piece_floats, float *dw)
+{
+    const struct extent rows = s->x_in_rows ? panel->x : panel->dy, lanes = s->x_in_rows ? panel->dy : panel->x;
+    const int64_t number = (int64_t)(rows.first + block) * TILE_LANES;
+    const int64_t rest = (s->x_in_rows ? &s->x : &s->dy)->channels - number;
+    const int32_t count = (int32_t)(rest < TILE_LANES ? rest : TILE_LANES), step = s->fold == 1 ? count : 1;
+    const size_t row_pairs = (size_t)(rows.blocks + 1) / 2, quads = (size_t)s->taps * TILE_QUAD;
+
+    for (int32_t l = 0; l < lanes.blocks; l++) {
+        const size_t quad = (size_t)(l / 2) * row_pairs + (size_t)(block / 2);
+        const float *const tile = sums + quad * quads + (size_t)(block % 2 * 2 + l % 2) * TILE_FLOATS;
+        for (int32_t i = 0; i < count; i += step)
+            write_rows(s, number + i, step, (int64_t)(lanes.first + l) * TILE_LANES, tile + (size_t)i * TILE_LANES,
+                       piece_floats, dw);
+    }
+}
+
+/* A thread's part of the scratch memory. */
+static struct work work_of(const struct tile_gradient *s, void *scratch)
+{
+    char *const mine = (char *)scratch + (size_t)omp_get_thread_num() * s->thread_bytes;
+    struct work work = {.rows = mine, .lanes = mine + s->row_bytes, .zeros = (uint16_t *)(mine + s->row_bytes + s->lane_bytes)};
+
+    memset(work.zeros, 0, s->zeros_bytes);
+    work.x_table = (int32_t *)((char *)work.zeros + s->zeros_bytes);
+    work.dy_table = work.x_table + (int64_t)s->axis[0].phases * s->axis[1].phases * s->x_pixels;
+    work.sums = (float *)((char *)work.x_table + s->table_bytes);
+    return work;
+}
+
+cvy_status cpu_tile_gradient_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                 void *const *out, void *scratch)
+{
+    const struct tile_gradient *const s = plan->state;
+    const int64_t panels = (int64_t)s->x.panels * s->dy.panels, blocks = (s->x_in_rows ? &s->x : &s->dy)->panel;
+    const size_t piece_floats = (size_t)panels * s->panel_floats;
+    float *const pieces = (float *)((char *)scratch + (size_t)device->threads * s->thread_bytes);
+
+#pragma omp parallel num_threads(device->threads)
+    {
+        struct work work = work_of(s, scratch);
+        /* Whoever is free takes the next task: other programs may slow one core down. */
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t task = 0; task < panels * s->pieces; task++) {
+            const int64_t index = task % panels, piece = task / panels;
+            const struct panel panel = panel_at(s, index);
+            if (s->pieces > 1)
+                work.sums = pieces + (size_t)piece * piece_floats + (size_t)index * s->panel_floats;
+            sum_panel(s, &panel, piece, in[0], in[1], &work);
+            for (int32_t b = 0; s->pieces == 1 && b < (s->x_in_rows ? panel.x : panel.dy).blocks; b++)
+                write_block(s, &panel, b, work.sums, 0, out[0]);
+        }
+        /* The loop before ends with a barrier. */
+        if (s->pieces > 1) {
+#pragma omp for schedule(static)
+            for (int64_t task = 0; task < panels * blocks; task++) {
+                const int64_t index = task / blocks;
+                const struct panel panel = panel_at(s, index);
+                if (task % blocks < (s->x_in_rows ? panel.x : panel.dy).blocks)
+                    write_block(s, &panel, (int32_t)(task % blocks), pieces + (size_t)index * s->panel_floats,
+                                piece_floats, out[0]);
+            }
+        }
+    }
+    return CVY_OK;
+}

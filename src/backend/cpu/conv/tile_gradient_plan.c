@@ -1,0 +1,286 @@
+/* Planning gradients of weights by tile products: planes, bands, panels and pieces (tile_gradient.c). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/conv/tile_gradient.h"
+#include "base/system.h"
+
+/* Processors with tiles have second-level caches of 2 MiB: a panel's sums and the operands of a band share one. */
+#define PANEL_BYTES  ((size_t)640 << 10) /* of sums */
+#define BAND_BYTES   ((size_t)640 << 10) /* of both operands */
+#define BAND_PIXELS  1600                /* more of them gain nothing */
+#define PANEL_BLOCKS 32                  /* of 16 channels, of one side */
+#define MIN_PANEL    16                  /* blocks times blocks: narrower panels repeat too much packing */
+#define TASKS        2                   /* for each thread */
+#define MAX_PIECES   8                   /* of the sum over the images, */
+#define PIECE_BANDS  4                   /* not shorter than this, */
+#define PIECES_BYTES ((size_t)4 << 20)   /* and with sums of this many bytes together */
+#define PACKED_BYTES ((size_t)16 << 20)  /* of a task: what is wider is refused */
+#define MAX_EXTENT   (INT32_MAX / 4)     /* of images and windows, so that sums of them fit 32 bits */
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int32_t larger(int64_t a, int64_t b)
+{
+    return (int32_t)(a > b ? a : b);
+}
+
+/* ---- geometry ---- */
+
+static struct tile_axis axis_of(const struct cvy_conv2d_attr *attr, const struct cvy_tensor *x,
+                                const struct cvy_tensor *dy, int d)
+{
+    return (struct tile_axis){.input = (int32_t)x->shape.dim[2 + d],
+                              .output = (int32_t)dy->shape.dim[2 + d],
+                              .kernel = attr->kernel[d],
+                              .stride = attr->stride[d],
+                              .dilation = attr->dilation[d],
+                              .pad = attr->pad[2 * d],
+                              .phases = 1};
+}
+
+/* Number i of x is in plane (i + pad) % stride at place (i + pad) / stride. Tap r of output number o reads place
+ * o + r * dilation / stride. The first and last place with a number of x that is read, over all planes, say how far
+ * rows must be apart: no tap of a row may reach the numbers before or behind it. */
+static void measure_axis(struct tile_axis *axis)
+{
+    int32_t first = INT32_MAX, last = 0;
+
+    axis->shift = (axis->kernel - 1) * axis->dilation / axis->stride;
+    for (int32_t r = 0; r < axis->kernel; r++)
+        axis->phases = larger(axis->phases, r * axis->dilation % axis->stride + 1);
+    for (int32_t phase = 0; phase < axis->phases; phase++) {
+        const int32_t begin = phase < axis->pad ? (int32_t)divide_up(axis->pad - phase, axis->stride) : 0;
+        const int32_t end = axis->input - 1 + axis->pad - phase;
+        first = begin < first ? begin : first;
+        last = larger(last, end < 0 ? 0 : end / axis->stride);
+    }
+    const int32_t read = axis->output - 1 + axis->shift;
+    last = last < read ? last : read;
+    axis->pitch = larger(larger(axis->output, last + 1), read + 1 - first);
+}
+
+static bool is_matrix_product(const struct cvy_conv2d_attr *attr)
+{
+    bool is = true;
+    for (int i = 0; i < 2; i++)
+        is = is && attr->kernel[i] == 1 && attr->stride[i] == 1 && attr->pad[2 * i] == 0 && attr->pad[2 * i + 1] == 0;
+    return is;
+}
+
+static struct tile_side side_of(const struct cvy_tensor *tensor, int32_t fold)
+{
+    const int64_t *dim = tensor->shape.dim;
+    const bool plain = tensor->layout.kind == CVY_LAYOUT_PLAIN;
+    return (struct tile_side){.plain = plain,
+                              .channels = dim[1] * fold,
+                              .image_stride = dim[1] * dim[2] * dim[3],
+                              .pixel = plain ? 1 : (int32_t)dim[1],
+                              .plane = (int32_t)(dim[2] * dim[3]),
+                              .blocks = (int32_t)divide_up(dim[1] * fold, TILE_LANES)};
+}
+
+/* The pixels of all images in one row after the other: the images are one of that many rows of a step's pixels. */
+static void flatten(struct tile_gradient *s)
+{
+    s->pixels = s->batch * s->axis[0].input * s->axis[1].input;
+    s->batch = 1;
+    s->axis[0].input = s->axis[0].output = (int32_t)divide_up(s->pixels, TILE_PIXELS);
+    s->axis[1].input = s->axis[1].output = TILE_PIXELS;
+}
+
+static void place_taps(struct tile_gradient *s)
+{
+    const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
+    const int32_t columns = column->kernel / s->fold;
+
+    for (int32_t t = 0; t < s->taps; t++) {
+        const int32_t r = t / columns * row->dilation, c = t % columns * column->dilation;
+        const size_t phase = (size_t)(r % row->stride * column->phases + c % column->stride);
+        const int32_t pixel = r / row->stride * column->pitch + c / column->stride;
+        s->tap_offset[t] = phase * s->row_phase + (size_t)pixel * sizeof(uint16_t);
+    }
+}
+
+/* ---- bands, panels, pieces ---- */
+
+static void cut_side(struct tile_side *side, int32_t panel)
+{
+    side->panel = panel;
+    side->panels = (int32_t)divide_up(side->blocks, panel);
+}
+
+static void halve_panels(struct tile_gradient *s)
+{
+    struct tile_side *wider = s->x.panel > s->dy.panel ? &s->x : &s->dy;
+    cut_side(wider, (wider->panel + 1) / 2);
+}
+
+static size_t panel_floats(const struct tile_gradient *s)
+{
+    return (size_t)divide_up(s->x.panel, 2) * (size_t)divide_up(s->dy.panel, 2) * (size_t)s->taps * TILE_QUAD;
+}
+
+/* As wide as the caches hold: this depends on the convolution alone. */
+static void cut_widest_panels(struct tile_gradient *s)
+{
+    cut_side(&s->x, s->x.blocks < PANEL_BLOCKS ? s->x.blocks : PANEL_BLOCKS);
+    cut_side(&s->dy, s->dy.blocks < PANEL_BLOCKS ? s->dy.blocks : PANEL_BLOCKS);
+    while (panel_floats(s) * sizeof(float) > PANEL_BYTES && s->x.panel * s->dy.panel > 1)
+        halve_panels(s);
+}
+
+/* Whole images where one fits, else rows of one. How the sum is cut into bands changes how it rounds, so that it does
+ * not depend on the threads. */
+static void cut_bands(struct tile_gradient *s)
+{
+    const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
+    const size_t pixel = (size_t)(s->x.panel + s->dy.panel) * TILE_LANES * sizeof(uint16_t);
+    const int64_t fitting = (int64_t)(BAND_BYTES / pixel), most = fitting < BAND_PIXELS ? fitting : BAND_PIXELS;
+    const int64_t rows = larger(most / column->pitch, 1);
+
+    s->band_images = 1;
+    if (rows >= row->pitch) {
+        s->band_rows = row->output;
+        s->band_images = (int32_t)(rows / row->pitch < s->batch ? rows / row->pitch : s->batch);
+    } else {
+        s->band_rows = (int32_t)divide_up(row->output, divide_up(row->output, rows));
+    }
+    s->image_bands = divide_up(row->output, s->band_rows);
+    s->bands = s->image_bands * divide_up(s->batch, s->band_images);
+}
+
+/* The sums depend on the pieces, so these depend on the convolution alone; panels may fit the threads. */
+static void cut_tasks(struct tile_gradient *s, int threads)
+{
+    const size_t bytes = panel_floats(s) * sizeof(float) * (size_t)s->x.panels * (size_t)s->dy.panels;
+    const int64_t limit = (int64_t)(PIECES_BYTES / bytes), enough = s->bands / PIECE_BANDS;
+
+    s->pieces = limit < MAX_PIECES ? limit : MAX_PIECES;
+    s->pieces = s->pieces < enough ? s->pieces : enough;
+    s->pieces = s->pieces > 1 ? s->pieces : 1;
+    while (s->x.panel * s->dy.panel > MIN_PANEL &&
+           (int64_t)s->x.panels * s->dy.panels * s->pieces < (int64_t)TASKS * threads)
+        halve_panels(s);
+    s->panel_floats = panel_floats(s);
+}
+
+/* Whole lines of the cache, an odd number of them: those that are read together lie in different sets. */
+static size_t odd_lines(size_t bytes)
+{
+    return (size_t)(divide_up((int64_t)bytes, TILE_LINE) | 1) * TILE_LINE;
+}
+
+static size_t whole_lines(size_t bytes)
+{
+    return (size_t)divide_up((int64_t)bytes, TILE_LINE) * TILE_LINE;
+}
+
+static cvy_status count_bytes(struct tile_gradient *s)
+{
+    const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
+    const int64_t rows = (int64_t)(s->band_images - 1) * row->pitch + s->band_rows;
+    const int64_t pixels = divide_up(rows * column->pitch, TILE_PIXELS) * TILE_PIXELS;
+    const int64_t shift = (int64_t)row->shift * column->pitch + column->shift;
+    const int64_t x_pixels = divide_up(pixels + shift, TILE_PIXELS) * TILE_PIXELS;
+    const int64_t phases = (int64_t)row->phases * column->phases;
+    const struct tile_side *const row_side = s->x_in_rows ? &s->x : &s->dy, *const lane_side = s->x_in_rows ? &s->dy
+                                                                                                             : &s->x;
+
+    if (((double)x_pixels * (double)phases * s->x.panel + (double)pixels * s->dy.panel) * 2 * TILE_LANES > PACKED_BYTES)
+        return cvy_fail(CVY_UNAVAILABLE, "a row of windows is too wide: %lld pixels", (long long)x_pixels);
+    s->steps = (int32_t)(pixels / TILE_PIXELS);
+    s->dy_pixels = (int32_t)pixels;
+    s->x_pixels = (int32_t)x_pixels;
+    s->row_pitch = odd_lines((size_t)(s->x_in_rows ? x_pixels : pixels) * sizeof(uint16_t));
+    s->row_phase = (size_t)row_side->panel * TILE_LANES * s->row_pitch;
+    s->lane_block = odd_lines((size_t)pixels / 2 * TILE_LINE);
+    s->row_bytes = s->row_phase * (size_t)phases;
+    s->lane_bytes = s->lane_block * (size_t)lane_side->panel;
+    s->table_bytes = whole_lines((size_t)(x_pixels * phases + pixels) * sizeof(int32_t));
+    s->zeros_bytes = whole_lines((size_t)larger(s->x.panel, s->dy.panel) * TILE_LANES * sizeof(uint16_t));
+    s->thread_bytes = s->row_bytes + s->lane_bytes + s->table_bytes + s->zeros_bytes +
+                      (s->pieces == 1 ? s->panel_floats * sizeof(float) : 0);
+    return CVY_OK;
+}
+
+static const struct cpu_tile_gradient_loops *loops_here(void)
+{
+    const char *tiles = getenv("CONVOY_CPU_TILES");
+    const enum cvy_isa isa = cvy_cpu_isa();
+
+    if (isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
+        return CVY_IF_AVX(&cpu_tile_gradient_amx_bf16_model);
+    return isa == CVY_ISA_AMX_BF16 ? CVY_IF_AVX(&cpu_tile_gradient_amx_bf16) : NULL;
+}
+
+static cvy_status check_case(const struct cpu_device *device, const struct cvy_op_desc *desc)
+{
+    const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
+    const struct cvy_tensor *x = &desc->in[0], *dy = &desc->in[1];
+    double elements = 1;
+
+    CVY_TRY(cpu_expect_f32(desc, 3U, 0));
+    if (!loops_here() || x->dtype != CVY_BF16 || dy->dtype != CVY_BF16 || attr->groups != 1)
+        return cvy_fail(CVY_UNAVAILABLE, "tiles are for bf16 without groups, where the processor has them");
+    if (!cpu_prefers_nhwc(device, desc->images, CVY_BF16))
+        return cvy_fail(CVY_UNAVAILABLE, "images are channels-last here");
+    for (int d = 1; d < 4; d++) {
+        if (x->shape.dim[d] > MAX_EXTENT || dy->shape.dim[d] > MAX_EXTENT)
+            return cvy_fail(CVY_UNAVAILABLE, "images or windows of more than %d pixels", MAX_EXTENT);
+        elements *= (double)x->shape.dim[d];
+    }
+    if (elements > MAX_EXTENT || (double)attr->kernel[0] * attr->kernel[1] > TILE_MAX_TAPS)
+        return cvy_fail(CVY_UNAVAILABLE, "images of %.0f numbers, windows of %d x %d", elements, attr->kernel[0],
+                        attr->kernel[1]);
+    return CVY_OK;
+}
+
+cvy_status cpu_tile_gradient_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
+    struct cvy_tensor *const x = &desc->in[0], *const dy = &desc->in[1];
+
+    plan->quiet = true;
+    CVY_TRY(check_case(cpu_of(device), desc));
+    plan->quiet = false;
+    x->layout = cpu_image_layout(cpu_of(device), desc->images, x->shape.dim[1], x->dtype);
+    dy->layout = cpu_image_layout(cpu_of(device), desc->images, dy->shape.dim[1], dy->dtype);
+    desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    struct tile_gradient s = {.loops = loops_here(),
+                              .write = CVY_IF_AVX(cpu_weight_gradient_avx512_bf16.write),
+                              .axis = {axis_of(attr, x, dy, 0), axis_of(attr, x, dy, 1)},
+                              .x_in_rows = true,
+                              .batch = x->shape.dim[0]};
+    s.fold = x->layout.kind == CVY_LAYOUT_PLAIN ? attr->kernel[1] : 1;
+    s.taps = attr->kernel[0] * attr->kernel[1] / s.fold;
+    s.x = side_of(x, s.fold);
+    s.dy = side_of(dy, 1);
+    if (is_matrix_product(attr) && !s.x.plain && !s.dy.plain)
+        flatten(&s);
+    measure_axis(&s.axis[0]);
+    measure_axis(&s.axis[1]);
+    if (s.fold > 1) { /* packing moves the columns */
+        s.axis[1].phases = 1;
+        s.axis[1].shift = 0;
+        s.axis[1].pitch = s.axis[1].output;
+    }
+    s.axis[1].pitch += s.axis[1].pitch % 2; /* rows begin with a pair */
+    /* Bringing pixels into rows costs twice as much as into lanes. */
+    s.x_in_rows = s.taps > 1 || s.x.plain || s.dy.plain || s.x.blocks <= s.dy.blocks;
+    cut_widest_panels(&s);
+    cut_bands(&s);
+    cut_tasks(&s, device->threads);
+    CVY_TRY(count_bytes(&s));
+    place_taps(&s);
+    plan->scratch_bytes = (size_t)device->threads * s.thread_bytes;
+    if (s.pieces > 1)
+        plan->scratch_bytes +=
+            (size_t)s.pieces * (size_t)s.x.panels * (size_t)s.dy.panels * s.panel_floats * sizeof(float);
+    snprintf(plan->implementation, sizeof(plan->implementation), "tiles:%s", s.loops->isa);
+    return cpu_state(plan, &s, sizeof(s));
+}
