@@ -2,19 +2,20 @@
  *
  *     dw[k][c][r][s] = sum over images n and output pixels (p, q) of dy[n][k][p][q] * x[n][c][h(p, r)][w(q, s)]
  *
- * with h(p, r) = p * stride + r * dilation - pad, w likewise. A tile product sums over 32 pixels: its left operand has a
- * line of pixels for each number ("rows"), its right one pairs of pixels for 16 numbers ("lanes").
+ * with h(p, r) = p * stride + r * dilation - pad, w likewise. A tile product sums over 32 pixels: its left operand has
+ * a line of pixels for each number ("rows"), its right one pairs of pixels for 16 numbers ("lanes").
  *
  * - Pixels are counted in planes with zeros between the rows of an image and between images, as wide as the padding.
  *   There a tap of the window is a distance: the sum of each tap runs over the same pixels of dy and over those of x
- *   that lie so many places further. Lines of pixels may begin anywhere, so that x is packed once for all taps; where the
- *   stride is not 1, once for each remainder, into a plane of its own (tile_gradient_plan.c, measure_axis). What dy has
- *   between its rows is 0.
+ *   that lie so many places further. Lines of pixels may begin anywhere, so that x is packed once for all taps; where
+ * the stride is not 1, once for each remainder, into a plane of its own (tile_gradient_plan.c, measure_axis). What dy
+ * has between its rows is 0.
  * - A band is as many rows of an image, or as many whole images, as the second-level cache holds packed. A table says
  *   where each packed pixel lies in memory; most bands have the same one. 1x1 convolutions at stride 1 know no rows.
  * - The output is cut into panels (channels of x times channels of dy, all taps), the sum over the bands into pieces. A
  *   task is one panel of one piece; it packs what it needs and shares nothing with others. Pieces have sums of their
- *   own, added up in their order. Neither they nor the bands depend on the number of threads, so neither does the result.
+ *   own, added up in their order. Neither they nor the bands depend on the number of threads, so neither does the
+ * result.
  * - x in plain layout (the first layer: three channels): the taps of a window's row stand beside the channels, 3
  *   channels of a 7x7 window are 21 numbers, and their lines are packed with the tap's distance. */
 #include <omp.h>
@@ -22,11 +23,15 @@
 
 #include "backend/cpu/conv/tile_gradient.h"
 
+/* Lines of the cache that are fetched ahead beside four tiles of sums, at most: where products are few for what they
+ * read, the tiles would wait for them. */
+#define MAX_SHARE 40
+
 /* Part of the images that a task packs at a time. */
 struct band {
-    int64_t image;       /* the first one */
-    int32_t images;      /* how many */
-    int32_t row, rows;   /* of dy, of each */
+    int64_t image;     /* the first one */
+    int32_t images;    /* how many */
+    int32_t row, rows; /* of dy, of each */
 };
 
 static struct band band_at(const struct tile_gradient *s, int64_t index)
@@ -53,7 +58,7 @@ struct work {
     int32_t *x_table, *dy_table;
     uint16_t *zeros;
     float *sums;
-    struct cpu_ahead ahead;
+    struct cpu_tile_ahead ahead;
     struct band known; /* whose tables these are, but for the first image; no images: none */
 };
 
@@ -189,7 +194,10 @@ static void pack_plain_x(const struct tile_gradient *s, const struct band *band,
                                     plane + (band->image + i) * s->x.image_stride + (inside ? h * column->input : 0) +
                                         shift,
                                     step, begin < count ? begin : count,
-                                    !inside ? 0 : past < count ? past : count, count);
+                                    !inside        ? 0
+                                    : past < count ? past
+                                                   : count,
+                                    count);
             }
         }
 }
@@ -226,8 +234,9 @@ static void pack_x(const struct tile_gradient *s, const struct band *band, struc
         return;
     }
     for (int32_t phase = 0; phase < s->axis[0].phases * s->axis[1].phases; phase++) {
-        const struct cpu_tile_pixels pixels = pixels_of(&s->x, extent, band, x, work->x_table + (int64_t)phase * s->x_pixels,
-                                                        s->x_in_rows ? s->x_pixels : s->dy_pixels, work);
+        const struct cpu_tile_pixels pixels =
+            pixels_of(&s->x, extent, band, x, work->x_table + (int64_t)phase * s->x_pixels,
+                      s->x_in_rows ? s->x_pixels : s->dy_pixels, work);
         if (s->x_in_rows)
             s->loops->pack_rows(work->rows + (size_t)phase * s->row_phase, s->row_pitch, &pixels);
         else
@@ -251,6 +260,49 @@ static void pack_dy(const struct tile_gradient *s, const struct band *band, stru
 
 /* ---- sums ---- */
 
+/* Pixels of a channels-last image from `pixel` on, of the panel's channels: whole ones where these are most of all. */
+static struct cpu_tile_range range_of(const struct tile_side *side, struct extent extent, const struct band *band,
+                                      const void *images, int64_t pixel, int64_t pixels)
+{
+    const bool whole = 2 * extent.blocks > side->blocks;
+    const uint16_t *const from = (const uint16_t *)images + band->image * side->image_stride + pixel * side->pixel +
+                                 (whole ? 0 : (int64_t)extent.first * TILE_LANES);
+    const size_t stride = (size_t)side->pixel * sizeof(*from);
+
+    if (side->plain || pixels <= 0)
+        return (struct cpu_tile_range){.pieces = 0};
+    if (whole)
+        return (struct cpu_tile_range){(const char *)from, 0, 1, (int32_t)((size_t)pixels * stride / TILE_LINE)};
+    return (struct cpu_tile_range){(const char *)from, stride, pixels, (extent.blocks + 1) / 2};
+}
+
+/* What is packed for the next band. Where strides leave out pixels, x is not fetched. */
+static struct cpu_tile_ahead ahead_of(const struct tile_gradient *s, const struct panel *panel, int64_t index,
+                                      const void *x, const void *dy)
+{
+    const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
+    const struct band band = band_at(s, index);
+    const int64_t images = (int64_t)(band.images - 1);
+    const int64_t x_first = (int64_t)band.row * row->stride - row->pad, first = x_first > 0 ? x_first : 0;
+    const int64_t x_end =
+        (int64_t)(band.row + band.rows - 1) * row->stride - row->pad + (row->kernel - 1) * row->dilation + 1;
+    const int64_t end = (x_end < row->input ? x_end : row->input) + images * row->input;
+    const bool sparse = row->phases < row->stride || column->phases < column->stride;
+    struct cpu_tile_ahead ahead = {.share = 0};
+
+    if (!sparse)
+        ahead.range[0] = range_of(&s->x, panel->x, &band, x, first * column->input, (end - first) * column->input);
+    ahead.range[1] = range_of(&s->dy, panel->dy, &band, dy, (int64_t)band.row * column->output,
+                              (images * row->output + band.rows) * column->output);
+    const int64_t lines = ahead.range[0].pieces * ahead.range[0].lines + ahead.range[1].pieces * ahead.range[1].lines;
+    const int64_t quads = (int64_t)((panel->x.blocks + 1) / 2) * ((panel->dy.blocks + 1) / 2) * s->taps *
+                          divide_up(s->steps, TILE_NEAR_STEPS);
+    ahead.share = (int32_t)(lines * 5 / 4 / quads + 1);
+    if (ahead.share > MAX_SHARE)
+        ahead.at = 2;
+    return ahead;
+}
+
 /* One panel of one piece. */
 static void sum_panel(const struct tile_gradient *s, const struct panel *panel, int64_t piece, const void *x,
                       const void *dy, struct work *work)
@@ -260,6 +312,7 @@ static void sum_panel(const struct tile_gradient *s, const struct panel *panel, 
     for (int64_t i = begin; i < end; i++) {
         const struct band band = band_at(s, i);
         find_pixels(s, &band, work);
+        work->ahead = i + 1 < end ? ahead_of(s, panel, i + 1, x, dy) : (struct cpu_tile_ahead){.at = 2};
         pack_x(s, &band, panel->x, x, work);
         pack_dy(s, &band, panel->dy, dy, work);
         const struct cpu_tile_products products = {.sums = work->sums,
@@ -309,7 +362,8 @@ static void write_rows(const struct tile_gradient *s, int64_t number, int32_t ro
     s->write(&block);
 }
 
-/* The 16 rows of a block that there are, of all its lanes: rows at once where they are as far apart as the first two. */
+/* The 16 rows of a block that there are, of all its lanes: rows at once where they are as far apart as the first two.
+ */
 static void write_block(const struct tile_gradient *s, const struct panel *panel, int32_t block, const float *sums,
                         size_t piece_floats, float *dw)
 {
@@ -332,7 +386,8 @@ static void write_block(const struct tile_gradient *s, const struct panel *panel
 static struct work work_of(const struct tile_gradient *s, void *scratch)
 {
     char *const mine = (char *)scratch + (size_t)omp_get_thread_num() * s->thread_bytes;
-    struct work work = {.rows = mine, .lanes = mine + s->row_bytes, .zeros = (uint16_t *)(mine + s->row_bytes + s->lane_bytes)};
+    struct work work = {
+        .rows = mine, .lanes = mine + s->row_bytes, .zeros = (uint16_t *)(mine + s->row_bytes + s->lane_bytes)};
 
     memset(work.zeros, 0, s->zeros_bytes);
     work.x_table = (int32_t *)((char *)work.zeros + s->zeros_bytes);

@@ -1,6 +1,6 @@
 /* Gradients of weights of bf16 convolutions by tile products (AMX): what prepare() computes and run() reads, explained
- * in tile_gradient.c, and the inner loops, made twice from tile_gradient.inc: with the processor's tiles, and with tiles
- * in memory for tests. */
+ * in tile_gradient.c, and the inner loops, made twice from tile_gradient.inc: with the processor's tiles, and with
+ * tiles in memory for tests. */
 #ifndef CVY_BACKEND_CPU_CONV_TILE_GRADIENT_H
 #define CVY_BACKEND_CPU_CONV_TILE_GRADIENT_H
 
@@ -8,11 +8,12 @@
 #include "backend/cpu/cpu.h"
 
 enum {
-    TILE_PIXELS = 32,   /* that one tile product sums over */
-    TILE_LANES = 16,    /* channels of a tile */
-    TILE_FLOATS = 256,  /* sums of a tile; four of them, two rows by two lanes, are made at a time */
-    TILE_MAX_TAPS = 64, /* of a window */
-    TILE_LINE = 64      /* bytes of a line of the cache, of a tile's row, of a unit: two pixels of 16 channels */
+    TILE_PIXELS = 32,    /* that one tile product sums over */
+    TILE_LANES = 16,     /* channels of a tile */
+    TILE_FLOATS = 256,   /* sums of a tile; four of them, two rows by two lanes, are made at a time */
+    TILE_NEAR_STEPS = 8, /* whose operands, of two blocks each, stay in a first-level cache of 48 KiB */
+    TILE_MAX_TAPS = 64,  /* of a window */
+    TILE_LINE = 64       /* bytes of a line of the cache, of a tile's row, of a unit: two pixels of 16 channels */
 };
 
 /* Pixels of channels-last images one after the other, zeros among them. */
@@ -24,16 +25,29 @@ struct cpu_tile_pixels {
     int32_t blocks;        /* of 16 channels */
 };
 
+/* Memory that is packed next, fetched during the products: `pieces` pieces of some lines of the cache, `stride` bytes
+ * apart, and how far that has come. Each four tiles of sums fetch `share` lines. */
+struct cpu_tile_range {
+    const char *from;
+    size_t stride;
+    int64_t pieces;
+    int32_t lines;
+};
+struct cpu_tile_ahead {
+    struct cpu_tile_range range[2]; /* of x and dy */
+    int32_t at, line, share;
+};
+
 /* sums[lane pair][row pair][tap][2][2][16][16] += row operand times lane operand. */
 struct cpu_tile_products {
     float *sums;
     const char *rows, *lanes;
-    size_t row_pitch;  /* bytes from one number of the row operand to the next */
-    size_t lane_block; /* bytes from one block of 16 of the lane operand to the next */
-    const size_t *tap; /* bytes from `rows` to those of each tap */
+    size_t row_pitch;                             /* bytes from one number of the row operand to the next */
+    size_t lane_block;                            /* bytes from one block of 16 of the lane operand to the next */
+    const size_t *tap;                            /* bytes from `rows` to those of each tap */
     int32_t taps, row_blocks, lane_blocks, steps; /* steps of TILE_PIXELS */
     bool first;                                   /* there are no sums yet */
-    struct cpu_ahead *ahead;
+    struct cpu_tile_ahead *ahead;
 };
 
 struct cpu_tile_gradient_loops {
@@ -61,11 +75,11 @@ struct tile_axis {
 
 /* x or dy. */
 struct tile_side {
-    bool plain;           /* its layout; else channels-last */
-    int64_t channels;     /* with the taps that stand beside them */
-    int64_t image_stride; /* elements */
-    int32_t pixel;        /* elements from one pixel to the next */
-    int32_t plane;        /* plain: elements from one channel to the next */
+    bool plain;                    /* its layout; else channels-last */
+    int64_t channels;              /* with the taps that stand beside them */
+    int64_t image_stride;          /* elements */
+    int32_t pixel;                 /* elements from one pixel to the next */
+    int32_t plane;                 /* plain: elements from one channel to the next */
     int32_t blocks, panel, panels; /* of 16 channels: all, of a panel; panels */
 };
 
@@ -73,11 +87,11 @@ struct tile_gradient {
     const struct cpu_tile_gradient_loops *loops;
     void (*write)(const struct cpu_sum_block *block);
     struct tile_side x, dy;
-    struct tile_axis axis[2]; /* rows, columns */
-    bool x_in_rows;           /* x is the row operand, dy in the lanes; else the other way round */
-    int32_t fold;             /* taps of a window's row that stand beside the channels of x: 1 or all */
-    int32_t taps;             /* all others */
-    int64_t batch, pixels;    /* pixels: of images cut into rows of our own, else 0 */
+    struct tile_axis axis[2];       /* rows, columns */
+    bool x_in_rows;                 /* x is the row operand, dy in the lanes; else the other way round */
+    int32_t fold;                   /* taps of a window's row that stand beside the channels of x: 1 or all */
+    int32_t taps;                   /* all others */
+    int64_t batch, pixels;          /* pixels: of images cut into rows of our own, else 0 */
     int32_t band_rows, band_images; /* of dy */
     int64_t image_bands, bands;     /* bands of an image; all of them */
     int32_t steps;                  /* of a whole band */
@@ -89,6 +103,11 @@ struct tile_gradient {
     size_t row_bytes, lane_bytes, table_bytes, zeros_bytes; /* of a thread */
     size_t thread_bytes;                                    /* all, and sums where there is one piece */
 };
+
+static inline int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
 
 /* The sums of a task's panel at a time: floats of one lane pair by one row pair and tap. */
 enum { TILE_QUAD = 4 * TILE_FLOATS };

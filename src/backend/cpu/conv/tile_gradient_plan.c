@@ -9,7 +9,7 @@
 /* Processors with tiles have second-level caches of 2 MiB: a panel's sums and the operands of a band share one. */
 #define PANEL_BYTES  ((size_t)640 << 10) /* of sums */
 #define BAND_BYTES   ((size_t)640 << 10) /* of both operands */
-#define BAND_PIXELS  1600                /* more of them gain nothing */
+#define BAND_PIXELS  512                 /* more of them gain nothing */
 #define PANEL_BLOCKS 32                  /* of 16 channels, of one side */
 #define MIN_PANEL    16                  /* blocks times blocks: narrower panels repeat too much packing */
 #define TASKS        2                   /* for each thread */
@@ -18,11 +18,6 @@
 #define PIECES_BYTES ((size_t)4 << 20)   /* and with sums of this many bytes together */
 #define PACKED_BYTES ((size_t)16 << 20)  /* of a task: what is wider is refused */
 #define MAX_EXTENT   (INT32_MAX / 4)     /* of images and windows, so that sums of them fit 32 bits */
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 static int32_t larger(int64_t a, int64_t b)
 {
@@ -188,8 +183,8 @@ static cvy_status count_bytes(struct tile_gradient *s)
     const int64_t shift = (int64_t)row->shift * column->pitch + column->shift;
     const int64_t x_pixels = divide_up(pixels + shift, TILE_PIXELS) * TILE_PIXELS;
     const int64_t phases = (int64_t)row->phases * column->phases;
-    const struct tile_side *const row_side = s->x_in_rows ? &s->x : &s->dy, *const lane_side = s->x_in_rows ? &s->dy
-                                                                                                             : &s->x;
+    const struct tile_side *const row_side = s->x_in_rows ? &s->x : &s->dy, *const lane_side =
+                                                                                s->x_in_rows ? &s->dy : &s->x;
 
     if (((double)x_pixels * (double)phases * s->x.panel + (double)pixels * s->dy.panel) * 2 * TILE_LANES > PACKED_BYTES)
         return cvy_fail(CVY_UNAVAILABLE, "a row of windows is too wide: %lld pixels", (long long)x_pixels);
@@ -267,7 +262,7 @@ cvy_status cpu_tile_gradient_prepare(cvy_device *device, struct cvy_op_desc *des
     if (s.fold > 1) { /* packing moves the columns */
         s.axis[1].phases = 1;
         s.axis[1].shift = 0;
-        s.axis[1].pitch = s.axis[1].output;
+        s.axis[1].pitch = (int32_t)divide_up(s.axis[1].output, TILE_PIXELS) * TILE_PIXELS; /* so that lines are whole */
     }
     s.axis[1].pitch += s.axis[1].pitch % 2; /* rows begin with a pair */
     /* Bringing pixels into rows costs twice as much as into lanes. */
