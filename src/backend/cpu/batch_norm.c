@@ -10,12 +10,13 @@
 
 #include "backend/cpu/batch_norm.h"
 
-static struct batch_norm state_of(const struct cvy_op_desc *desc)
+static struct batch_norm state_of(cvy_device *device, const struct cvy_op_desc *desc)
 {
     struct batch_norm state = {.image = cpu_image_of(&desc->in[0]),
                                .eps = desc->attr.batch_norm.eps,
                                .momentum = desc->attr.batch_norm.momentum,
-                               .activation = desc->attr.batch_norm.activation};
+                               .activation = desc->attr.batch_norm.activation,
+                               .stream = cpu_tensor_bytes(device, &desc->in[0]) >= cpu_of(device)->stream_bytes};
     (void)cpu_cut(&state.image); /* no number belongs to one image alone */
     return state;
 }
@@ -30,7 +31,7 @@ cvy_status batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, stru
         return cvy_fail(CVY_UNAVAILABLE, "batch norm takes 2 or 4 dimensions, not %d", (int)desc->in[0].shape.rank);
     cpu_agree(cpu_of(device), desc, image_inputs, image_outputs);
     cpu_plain(desc, image_inputs, image_outputs);
-    const struct batch_norm state = state_of(desc);
+    const struct batch_norm state = state_of(device, desc);
     plan->scratch_bytes = (size_t)state.image.blocks * sizeof(struct cpu_affine);
     return cpu_state(plan, &state, sizeof(state));
 }
@@ -314,7 +315,8 @@ static void backward_measure(const void *operands, int64_t n, int64_t b, int64_t
     const void *const more = cpu_run_of(f->more, at), *const y = cpu_run_of(f->y, at);
     struct cpu_sums *sums = &f->kept.sums[n * image->blocks + b], lanes;
     if (cpu_in_rows(image)) {
-        const struct cpu_rows rows = cpu_rows_of(image, end - b);
+        struct cpu_rows rows = cpu_rows_of(image, end - b);
+        rows.stream = f->state->stream && g != dy && g != more;
         f->loops->rows_bwd_sums(g, x, dy, more, y, &rows, &f->kept.lanes[b], f->state->activation, sums);
         return;
     }
@@ -387,7 +389,8 @@ static void backward_apply(const void *operands, int64_t n, int64_t b, int64_t e
     const void *const dy = cpu_run_of(f->g ? f->g : f->dy, at);
     void *const dx = cpu_run_at(f->dx, at);
     if (cpu_in_rows(image)) {
-        const struct cpu_rows rows = cpu_rows_of(image, end - b);
+        struct cpu_rows rows = cpu_rows_of(image, end - b);
+        rows.stream = f->state->stream && dx != x && dx != dy;
         f->loops->rows_bwd(dx, x, dy, y, &rows, &f->kept.lanes[b], &f->kept.slopes[b], activation);
         return;
     }

@@ -9,6 +9,7 @@ struct batch_norm {
     struct cpu_image image;
     float eps, momentum;
     enum cvy_activation activation;
+    bool stream; /* images are too large for the cache: results that do not replace operands go past it */
 };
 /* Tensors whose bits are set are images of one layout. The kernel's state is a struct batch_norm; its scratch memory
  * has one struct cpu_affine for each block of channels. */

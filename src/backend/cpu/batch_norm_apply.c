@@ -8,7 +8,8 @@ void batch_norm_write(const struct cpu_loops *loops, const struct batch_norm *st
 {
     const struct cpu_image *image = &state->image;
     if (cpu_in_rows(image)) {
-        const struct cpu_rows rows = cpu_rows_of(image, end - b);
+        struct cpu_rows rows = cpu_rows_of(image, end - b);
+        rows.stream = state->stream && y != x && y != residual;
         loops->rows_affine(y, x, residual, &rows, &lanes[b], state->activation);
         return;
     }

@@ -65,6 +65,8 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
     if (status == CVY_OK)
         status = cpu_choose_chunks(cpu);
     if (status == CVY_OK)
+        status = cpu_choose_stream(cpu);
+    if (status == CVY_OK)
         status = cvy_autotuner_open(&cpu->base, &cpu->base.autotuner);
     if (status != CVY_OK) {
         cpu_close(&cpu->base);

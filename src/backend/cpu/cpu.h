@@ -30,6 +30,7 @@ struct cpu_device {
     enum cvy_layout_kind blocked;      /* BLOCKED16 on AVX-512, else BLOCKED8 */
     bool forced;                       /* CONVOY_CPU_LAYOUT says which layout images have */
     bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
+    size_t stream_bytes;               /* images of this size are written past the cache (batch_norm.c) */
     int32_t chunk_units;               /* of gradients of weights in bf16 without tiles (conv/weight_gradient_plan.c) */
     struct cpu_onednn *onednn;
     const struct cpu_int8_kernels *int8;           /* of the instruction set in use (int8.h) */
@@ -46,6 +47,10 @@ void cpu_add_setting(struct cpu_device *device, const char *name, const char *va
 /* Reads CONVOY_CPU_CHUNK (conv/weight_gradient_plan.c): CVY_USAGE when it is none of auto, short, long. auto: long
  * where a core's first cache has 48 KiB. Their length changes how sums round. */
 CVY_CHECKED cvy_status cpu_choose_chunks(struct cpu_device *device);
+
+/* Reads CONVOY_CPU_STREAM (batch_norm_pass.c): CVY_USAGE when it is none of auto, always, never. auto: images of 16 MiB
+ * and more, where the processor has tiles (AMX). The numbers are the same. */
+CVY_CHECKED cvy_status cpu_choose_stream(struct cpu_device *device);
 
 /* ---- layouts (layout.c) ---- */
 /* Channels side by side in memory, which are stored up to a multiple of it: 16, 8, or 1 for every other layout. */
@@ -90,7 +95,8 @@ static inline bool cpu_in_rows(const struct cpu_image *image)
 /* That many blocks of such an image. */
 static inline struct cpu_rows cpu_rows_of(const struct cpu_image *image, int64_t blocks)
 {
-    return (struct cpu_rows){(size_t)image->pixels, (size_t)blocks * CPU_LANES, image->step};
+    return (struct cpu_rows){
+        .pixels = (size_t)image->pixels, .channels = (size_t)blocks * CPU_LANES, .stride = image->step};
 }
 /* Blocks that a task takes together, so that what belongs to them fits on the stack: one where runs are apart, several
  * where they are not, as long as every thread has some. `images`: those whose blocks are other tasks. */

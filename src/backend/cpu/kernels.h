@@ -34,6 +34,7 @@ struct cpu_sums {
  * apart. What belongs to channels comes as one struct, or CPU_LANES numbers, for each block of CPU_LANES of them. */
 struct cpu_rows {
     size_t pixels, channels, stride;
+    bool stream; /* results go past the cache, where the instruction set can and they are whole lines of it */
 };
 
 /* A pooling window sliding over one channel block (lanes channels wide). */

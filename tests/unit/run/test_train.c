@@ -482,6 +482,9 @@ static void refusals(void **state)
     assert_int_equal(setenv("CONVOY_CPU_CHUNK", "200", 1), 0);
     expect_status(&options, CVY_USAGE, "CONVOY_CPU_CHUNK is auto, short or long");
     assert_int_equal(unsetenv("CONVOY_CPU_CHUNK"), 0);
+    assert_int_equal(setenv("CONVOY_CPU_STREAM", "16", 1), 0);
+    expect_status(&options, CVY_USAGE, "CONVOY_CPU_STREAM is auto, always or never");
+    assert_int_equal(unsetenv("CONVOY_CPU_STREAM"), 0);
     resume_options(&options, "nowhere");
     expect_status(&options, CVY_NO_INPUT, "nowhere");
     resume_options(&options, "plain/model_best.safetensors");
