@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -217,6 +218,15 @@ static bool has_winograd(void)
     return cvy_cpu_isa() >= CVY_ISA_AVX512 && strstr(suite.cpu->description, "oneDNN 2");
 }
 
+static const char tile_row[] = "cpu.conv2d_bwd_weights_tiles";
+
+/* Products by tiles: those of the processor, or those in memory. */
+static bool has_tiles(void)
+{
+    const char *tiles = getenv("CONVOY_CPU_TILES");
+    return cvy_cpu_isa() >= CVY_ISA_AMX_BF16 || (tiles && strcmp(tiles, "model") == 0);
+}
+
 /* Whether cases run a kernel by itself: weights are reordered around every convolution, test_int8 has its own, and what
  * reads a mask of bits, which plain tensors have not, is for cuda.test_norms. */
 static bool has_cases(const struct cvy_kernel *kernel)
@@ -227,7 +237,8 @@ static bool has_cases(const struct cvy_kernel *kernel)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(kernel->name, others[i]) == 0)
             return false;
-    return kernel->prepare && !cvy_ops[kernel->op].int8 && (!strstr(kernel->name, "winograd") || has_winograd());
+    return kernel->prepare && !cvy_ops[kernel->op].int8 && (!strstr(kernel->name, "winograd") || has_winograd()) &&
+           (strcmp(kernel->name, tile_row) != 0 || has_tiles());
 }
 
 static void test_every_kernel_was_run(void **state)
@@ -244,6 +255,14 @@ static void test_every_kernel_was_run(void **state)
         if (strncmp(kernel->name, "cpu.grouped_", strlen("cpu.grouped_")) == 0 && !suite.narrowed[i])
             fail_msg("no case runs \"%s\" in bf16", kernel->name);
     }
+}
+
+static void test_tiles_were_run(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < suite.backend->kernel_count; i++)
+        if (strcmp(suite.backend->kernels[i].name, tile_row) == 0)
+            assert_true(suite.exercised[i] && suite.narrowed[i]);
 }
 
 /* Of several processes that have a part of the cases each some one must have run every kernel. */
@@ -307,6 +326,45 @@ static void test_wrong_partners_are_refused(void **state)
     assert_int_equal(plan.kernel->run(suite.cpu, &plan, in, out, NULL), CVY_OK);
     assert_true(y[0] == 1.5f && y[3] == 0.75f);
     cvy_kernel_release(suite.cpu, &plan);
+}
+
+/* One pixel of images so large that the last one is more than 2^31 numbers from the first; nothing else of them is
+ * touched, so that they take no memory. */
+static void test_images_far_apart(void **state)
+{
+    (void)state;
+    enum { IMAGES = 6, CHANNELS = 16, SIDE = 5700 };
+    const size_t image = (size_t)CHANNELS * SIDE * SIDE, bytes = IMAGES * image * sizeof(uint16_t);
+    uint16_t *const x = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (x == MAP_FAILED) /* a limit of the system's */
+        skip();
+    uint16_t dy[IMAGES * CHANNELS];
+    float dw[CHANNELS * CHANNELS];
+    for (int n = 0; n < IMAGES; n++)
+        for (int c = 0; c < CHANNELS; c++) {
+            x[(size_t)n * image + (size_t)c] = (uint16_t[]){0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0}[n];
+            dy[n * CHANNELS + c] = 0x3f80; /* 1; x: n + 1 */
+        }
+    struct cvy_op_desc desc = kernel_begin(CVY_OP_CONV2D_BWD_WEIGHTS, DATA_FLOATS, "far").desc;
+    desc.inputs = 2;
+    desc.outputs = 1;
+    desc.images = CVY_IMAGES_NHWC;
+    desc.attr.conv2d =
+        (struct cvy_conv2d_attr){.kernel = {1, 1}, .stride = {SIDE, SIDE}, .dilation = {1, 1}, .groups = 1};
+    desc.in[0] = (struct cvy_tensor){cvy_shape4(IMAGES, CHANNELS, SIDE, SIDE), CVY_BF16, {CVY_LAYOUT_NHWC, NULL, 0}};
+    desc.in[1] = (struct cvy_tensor){cvy_shape4(IMAGES, CHANNELS, 1, 1), CVY_BF16, {CVY_LAYOUT_NHWC, NULL, 0}};
+    desc.out[0] = (struct cvy_tensor){.shape = cvy_shape4(CHANNELS, CHANNELS, 1, 1), .dtype = CVY_F32};
+    struct cvy_kernel_plan plan;
+    assert_int_equal(cvy_kernel_select(suite.cpu, &desc, &plan), CVY_OK);
+    void *const scratch = aligned_alloc(64, plan.scratch_bytes / 64 * 64 + 64);
+    assert_non_null(scratch);
+    void *in[CVY_MAX_INPUTS] = {x, dy}, *out[CVY_MAX_OUTPUTS] = {dw};
+    assert_int_equal(plan.kernel->run(suite.cpu, &plan, in, out, scratch), CVY_OK);
+    for (int i = 0; i < CHANNELS * CHANNELS; i++)
+        assert_true(dw[i] == 21);
+    free(scratch);
+    cvy_kernel_release(suite.cpu, &plan);
+    munmap(x, bytes);
 }
 
 /* What the device makes of a case of f32, or of another type. */
@@ -408,19 +466,14 @@ static int time_kernels(int words, char **word)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest all[] = {cmocka_unit_test(test_every_op_has_a_kernel),
-                                     cmocka_unit_test(test_odd_shapes),
-                                     cmocka_unit_test(test_every_kernel_was_run),
-                                     cmocka_unit_test(test_network_shapes),
-                                     cmocka_unit_test(test_wrong_labels_are_refused),
-                                     cmocka_unit_test(test_update_steps),
-                                     cmocka_unit_test(test_sigmoid_accuracy),
-                                     cmocka_unit_test(test_sigmoid_ends),
-                                     cmocka_unit_test(test_focal_accuracy),
-                                     cmocka_unit_test(test_loss_scale),
-                                     cmocka_unit_test(test_batch_norm_made_again),
-                                     cmocka_unit_test(test_combine),
-                                     cmocka_unit_test(test_wrong_partners_are_refused)};
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(test_every_op_has_a_kernel),    cmocka_unit_test(test_odd_shapes),
+        cmocka_unit_test(test_every_kernel_was_run),     cmocka_unit_test(test_network_shapes),
+        cmocka_unit_test(test_wrong_labels_are_refused), cmocka_unit_test(test_update_steps),
+        cmocka_unit_test(test_sigmoid_accuracy),         cmocka_unit_test(test_sigmoid_ends),
+        cmocka_unit_test(test_focal_accuracy),           cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_batch_norm_made_again),    cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_images_far_apart),         cmocka_unit_test(test_wrong_partners_are_refused)};
     const struct CMUnitTest gpu[] = {cmocka_unit_test(test_every_op_has_a_kernel), cmocka_unit_test(test_odd_shapes),
                                      cmocka_unit_test(test_every_kernel_was_run), GPU_REST};
     const struct CMUnitTest rest[] = {cmocka_unit_test(test_every_op_has_a_kernel), GPU_REST};
@@ -430,7 +483,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_update_steps), cmocka_unit_test(test_sigmoid_accuracy),
         cmocka_unit_test(test_sigmoid_ends), cmocka_unit_test(test_batch_norm_made_again),
         cmocka_unit_test(test_combine),      cmocka_unit_test(test_focal_accuracy)};
-    const struct CMUnitTest odd_shapes[] = {cmocka_unit_test(test_odd_shapes)};
+    const struct CMUnitTest tiles[] = {cmocka_unit_test(test_odd_shapes), cmocka_unit_test(test_tiles_were_run),
+                                       cmocka_unit_test(test_images_far_apart)};
     const struct CMUnitTest part[] = {cmocka_unit_test(test_odd_shapes), cmocka_unit_test(test_what_is_left_is_said)};
     const struct CMUnitTest layouts[] = {cmocka_unit_test(test_odd_shapes),
                                          cmocka_unit_test(test_batch_norm_made_again)};
@@ -463,10 +517,10 @@ int main(int argc, char **argv)
             fprintf(stderr, "skipped: this processor has no instructions for bf16\n");
             return 77;
         }
-        setenv("CONVOY_CPU_LAYOUT", "nhwc", 1); /* blocked ones are packed into the same units */
+        setenv("CONVOY_CPU_LAYOUT", "nhwc", 1); /* tiles read no blocked ones */
         setenv("CONVOY_CPU_TILES", "model", 1);
         suite.lesser_isa = suite.convolutions = true;
-        return cmocka_run_group_tests(odd_shapes, suite_open, suite_close);
+        return cmocka_run_group_tests(tiles, suite_open, suite_close);
     }
     if (argc > 2 && strcmp(argv[1], "--layout") == 0) {
         setenv("CONVOY_CPU_LAYOUT", argv[2], 1);

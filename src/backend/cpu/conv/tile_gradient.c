@@ -11,7 +11,8 @@
  * the stride is not 1, once for each remainder, into a plane of its own (tile_gradient_plan.c, measure_axis). What dy
  * has between its rows is 0.
  * - A band is as many rows of an image, or as many whole images, as the second-level cache holds packed. A table says
- *   where each packed pixel lies in memory; most bands have the same one. 1x1 convolutions at stride 1 know no rows.
+ *   where each packed pixel lies in memory; bands of whole images have the same one. 1x1 convolutions at stride 1 know
+ *   no rows.
  * - The output is cut into panels (channels of x times channels of dy, all taps), the sum over the bands into pieces. A
  *   task is one panel of one piece; it packs what it needs and shares nothing with others. Pieces have sums of their
  *   own, added up in their order. Neither they nor the bands depend on the number of threads, so neither does the
@@ -77,6 +78,29 @@ static void clear_table(int32_t *table, int64_t from, int64_t end)
         table[i] = -1;
 }
 
+/* Row m of a plane of x: the image of the band that it is of, and the row there, which need not exist. */
+struct x_row {
+    int32_t image;
+    int64_t row;
+    bool exists;
+};
+
+static struct x_row x_row_at(const struct tile_gradient *s, const struct band *band, int32_t phase, int32_t m)
+{
+    const struct tile_axis *const axis = &s->axis[0];
+    const int32_t image = m / axis->pitch < band->images ? m / axis->pitch : band->images - 1;
+    const int64_t row = (int64_t)(band->row + m - image * axis->pitch) * axis->stride + phase - axis->pad;
+    return (struct x_row){.image = image, .row = row, .exists = row >= 0 && row < axis->input};
+}
+
+/* The first row of x that tables of this band count from: where images are large their last pixels are too far from
+ * the first one for 32 bits. */
+static int64_t first_x_row(const struct tile_gradient *s, const struct band *band)
+{
+    const int64_t row = (int64_t)band->row * s->axis[0].stride - s->axis[0].pad;
+    return row < 0 ? 0 : row < s->axis[0].input ? row : s->axis[0].input;
+}
+
 static void find_dy(const struct tile_gradient *s, const struct band *band, int32_t *table)
 {
     const int32_t width = s->axis[1].output, pitch = s->axis[1].pitch;
@@ -87,7 +111,7 @@ static void find_dy(const struct tile_gradient *s, const struct band *band, int3
         clear_table(table, done, first);
         for (int32_t p = 0; p < band->rows; p++)
             table_row(table + first + (int64_t)p * pitch, pitch, 0, row_pixels(s, band->row + p, width),
-                      i * s->dy.image_stride + (int64_t)(band->row + p) * width * s->dy.pixel, s->dy.pixel);
+                      i * s->dy.image_stride + (int64_t)p * width * s->dy.pixel, s->dy.pixel);
         done = first + (int64_t)band->rows * pitch;
     }
     clear_table(table, done, s->dy_pixels);
@@ -97,22 +121,22 @@ static void find_dy(const struct tile_gradient *s, const struct band *band, int3
 static void find_plane(const struct tile_gradient *s, const struct band *band, int32_t row_phase, int32_t column_phase,
                        int32_t *table)
 {
-    const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
+    const struct tile_axis *const column = &s->axis[1];
     const int32_t pitch = column->pitch, step = column->stride, before = column->pad - column_phase;
     const int32_t begin = before > 0 ? (before + step - 1) / step : 0;
     const int32_t rows = s->x_pixels / pitch; /* of the table; the last one is not whole */
+    const int64_t base = first_x_row(s, band);
 
     clear_table(table, 0, s->x_pixels);
     for (int32_t m = 0; m <= rows; m++) {
-        const int32_t i = m / row->pitch < band->images ? m / row->pitch : band->images - 1;
-        const int64_t h = (int64_t)(band->row + m - i * row->pitch) * row->stride + row_phase - row->pad;
+        const struct x_row at = x_row_at(s, band, row_phase, m);
         const int32_t left = s->x_pixels - m * pitch, width = left < pitch ? left : pitch;
-        if (h < 0 || h >= row->input)
+        if (!at.exists)
             continue;
-        const int32_t pixels = row_pixels(s, h, column->input), last = pixels - 1 + before;
+        const int32_t pixels = row_pixels(s, at.row, column->input), last = pixels - 1 + before;
         const int32_t end = last < 0 ? 0 : last / step + 1;
-        table_row(table + (int64_t)m * pitch, width, begin, end,
-                  i * s->x.image_stride + (h * column->input + (int64_t)begin * step - before) * s->x.pixel,
+        const int64_t pixel = (at.row - base) * column->input + (int64_t)begin * step - before;
+        table_row(table + (int64_t)m * pitch, width, begin, end, at.image * s->x.image_stride + pixel * s->x.pixel,
                   step * s->x.pixel);
     }
 }
@@ -134,76 +158,68 @@ static void find_pixels(const struct tile_gradient *s, const struct band *band, 
 
 /* ---- packing ---- */
 
-/* Number and place of one side's blocks of a panel. */
-struct extent {
-    int32_t first, blocks;
-};
-
-static struct extent extent_of(const struct tile_side *side, int32_t panel)
-{
-    const int32_t first = panel * side->panel, rest = side->blocks - first;
-    return (struct extent){.first = first, .blocks = rest < side->panel ? rest : side->panel};
-}
-
 struct panel {
-    struct extent x, dy;
+    struct gradient_extent x, dy;
 };
 
 static struct panel panel_at(const struct tile_gradient *s, int64_t index)
 {
-    return (struct panel){.x = extent_of(&s->x, (int32_t)(index % s->x.panels)),
-                          .dy = extent_of(&s->dy, (int32_t)(index / s->x.panels))};
+    return (struct panel){.x = gradient_extent_of(s->x.blocks, s->x.panel, (int32_t)(index % s->x.panels)),
+                          .dy = gradient_extent_of(s->dy.blocks, s->dy.panel, (int32_t)(index / s->x.panels))};
 }
 
-static struct cpu_tile_pixels pixels_of(const struct tile_side *side, struct extent extent, const struct band *band,
-                                        const void *images, const int32_t *table, int32_t count,
-                                        const struct work *work)
+/* `first`: the pixel that the table counts from. */
+static struct cpu_tile_pixels pixels_of(const struct tile_side *side, struct gradient_extent extent,
+                                        const struct band *band, const void *images, int64_t first,
+                                        const int32_t *table, int32_t count, const struct work *work)
 {
     return (struct cpu_tile_pixels){.from = (const uint16_t *)images + band->image * side->image_stride +
-                                            (int64_t)extent.first * TILE_LANES,
+                                            first * side->pixel + (int64_t)extent.first * TILE_LANES,
                                     .zeros = work->zeros,
                                     .offset = table,
                                     .count = count,
                                     .blocks = extent.blocks};
 }
 
-/* Plain x: number (c, s) of the panel has a line of pixels, moved by tap s, in the plane of each row phase. */
-static void pack_plain_x(const struct tile_gradient *s, const struct band *band, struct extent extent, const void *x,
-                         const struct work *work)
+/* Plain x: the line of pixels of one number, channel and tap of a window's row, in the plane of a row phase. `channel`:
+ * of the band's first image. */
+static void pack_plain_line(const struct tile_gradient *s, const struct band *band, int32_t phase,
+                            const uint16_t *channel, int32_t tap, uint16_t *line)
 {
-    const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
-    const int64_t first = (int64_t)extent.first * TILE_LANES, left = s->x.channels - first;
-    const int32_t numbers = (int32_t)(left < extent.blocks * TILE_LANES ? left : extent.blocks * TILE_LANES);
-    const int32_t pitch = column->pitch;
+    const struct tile_axis *const column = &s->axis[1];
+    const int32_t pitch = column->pitch, step = column->stride;
+    const int32_t shift = tap * column->dilation - column->pad, rest = column->input - shift;
+    const int32_t begin = shift < 0 ? (-shift + step - 1) / step : 0, past = rest > 0 ? (rest - 1) / step + 1 : 0;
+    const int32_t end = past < column->output ? past : column->output;
 
-    for (int32_t phase = 0; phase < row->phases; phase++)
-        for (int32_t j = 0; j < numbers; j++) {
-            uint16_t *const line = (uint16_t *)(work->rows + (size_t)phase * s->row_phase + (size_t)j * s->row_pitch);
-            const int32_t shift = (int32_t)((first + j) % s->fold) * column->dilation - column->pad;
-            const uint16_t *const plane = (const uint16_t *)x + (first + j) / s->fold * s->x.plane;
-            const int32_t step = column->stride, rest = column->input - shift;
-            const int32_t begin = shift < 0 ? (-shift + step - 1) / step : 0;
-            const int32_t end = rest > 0 ? (rest - 1) / step + 1 : 0;
-            for (int32_t m = 0; m * pitch < s->x_pixels; m++) {
-                const int32_t i = m / row->pitch < band->images ? m / row->pitch : band->images - 1;
-                const int64_t h = (int64_t)(band->row + m - i * row->pitch) * row->stride + phase - row->pad;
-                const int32_t room = s->x_pixels - m * pitch, count = room < pitch ? room : pitch;
-                const bool inside = h >= 0 && h < row->input;
-                const int32_t past = end < column->output ? end : column->output;
-                s->loops->pack_line(line + (int64_t)m * pitch,
-                                    plane + (band->image + i) * s->x.image_stride + (inside ? h * column->input : 0) +
-                                        shift,
-                                    step, begin < count ? begin : count,
-                                    !inside        ? 0
-                                    : past < count ? past
-                                                   : count,
-                                    count);
-            }
-        }
+    for (int32_t m = 0; m * pitch < s->x_pixels; m++) {
+        const struct x_row at = x_row_at(s, band, phase, m);
+        const int32_t room = s->x_pixels - m * pitch, count = room < pitch ? room : pitch;
+        const uint16_t *const row = channel + at.image * s->x.image_stride + (at.exists ? at.row * column->input : 0);
+        s->loops->pack_line(line + (int64_t)m * pitch, row + shift, step, begin < count ? begin : count,
+                            !at.exists    ? 0
+                            : end < count ? end
+                                          : count,
+                            count);
+    }
 }
 
-static void pack_plain_dy(const struct tile_gradient *s, const struct band *band, struct extent extent, const void *dy,
-                          const struct work *work)
+static void pack_plain_x(const struct tile_gradient *s, const struct band *band, struct gradient_extent extent,
+                         const void *x, const struct work *work)
+{
+    const int64_t first = (int64_t)extent.first * TILE_LANES, left = s->x.channels - first;
+    const int32_t numbers = (int32_t)(left < extent.blocks * TILE_LANES ? left : extent.blocks * TILE_LANES);
+    const uint16_t *const images = (const uint16_t *)x + band->image * s->x.image_stride;
+
+    for (int32_t phase = 0; phase < s->axis[0].phases; phase++)
+        for (int32_t j = 0; j < numbers; j++)
+            pack_plain_line(s, band, phase, images + (first + j) / s->fold * s->x.plane,
+                            (int32_t)((first + j) % s->fold),
+                            (uint16_t *)(work->rows + (size_t)phase * s->row_phase + (size_t)j * s->row_pitch));
+}
+
+static void pack_plain_dy(const struct tile_gradient *s, const struct band *band, struct gradient_extent extent,
+                          const void *dy, const struct work *work)
 {
     const int32_t width = s->axis[1].output, row_units = s->axis[1].pitch / 2, all = s->dy_pixels / 2;
 
@@ -226,7 +242,7 @@ static void pack_plain_dy(const struct tile_gradient *s, const struct band *band
     }
 }
 
-static void pack_x(const struct tile_gradient *s, const struct band *band, struct extent extent, const void *x,
+static void pack_x(const struct tile_gradient *s, const struct band *band, struct gradient_extent extent, const void *x,
                    const struct work *work)
 {
     if (s->x.plain) {
@@ -235,8 +251,8 @@ static void pack_x(const struct tile_gradient *s, const struct band *band, struc
     }
     for (int32_t phase = 0; phase < s->axis[0].phases * s->axis[1].phases; phase++) {
         const struct cpu_tile_pixels pixels =
-            pixels_of(&s->x, extent, band, x, work->x_table + (int64_t)phase * s->x_pixels,
-                      s->x_in_rows ? s->x_pixels : s->dy_pixels, work);
+            pixels_of(&s->x, extent, band, x, first_x_row(s, band) * s->axis[1].input,
+                      work->x_table + (int64_t)phase * s->x_pixels, s->x_in_rows ? s->x_pixels : s->dy_pixels, work);
         if (s->x_in_rows)
             s->loops->pack_rows(work->rows + (size_t)phase * s->row_phase, s->row_pitch, &pixels);
         else
@@ -244,14 +260,15 @@ static void pack_x(const struct tile_gradient *s, const struct band *band, struc
     }
 }
 
-static void pack_dy(const struct tile_gradient *s, const struct band *band, struct extent extent, const void *dy,
-                    const struct work *work)
+static void pack_dy(const struct tile_gradient *s, const struct band *band, struct gradient_extent extent,
+                    const void *dy, const struct work *work)
 {
     if (s->dy.plain) {
         pack_plain_dy(s, band, extent, dy, work);
         return;
     }
-    const struct cpu_tile_pixels pixels = pixels_of(&s->dy, extent, band, dy, work->dy_table, s->dy_pixels, work);
+    const struct cpu_tile_pixels pixels =
+        pixels_of(&s->dy, extent, band, dy, (int64_t)band->row * s->axis[1].output, work->dy_table, s->dy_pixels, work);
     if (s->x_in_rows)
         s->loops->pack_lanes(work->lanes, s->lane_block, &pixels);
     else
@@ -261,8 +278,8 @@ static void pack_dy(const struct tile_gradient *s, const struct band *band, stru
 /* ---- sums ---- */
 
 /* Pixels of a channels-last image from `pixel` on, of the panel's channels: whole ones where these are most of all. */
-static struct cpu_tile_range range_of(const struct tile_side *side, struct extent extent, const struct band *band,
-                                      const void *images, int64_t pixel, int64_t pixels)
+static struct cpu_tile_range range_of(const struct tile_side *side, struct gradient_extent extent,
+                                      const struct band *band, const void *images, int64_t pixel, int64_t pixels)
 {
     const bool whole = 2 * extent.blocks > side->blocks;
     const uint16_t *const from = (const uint16_t *)images + band->image * side->image_stride + pixel * side->pixel +
@@ -333,52 +350,31 @@ static void sum_panel(const struct tile_gradient *s, const struct panel *panel, 
 
 /* ---- the result ---- */
 
-/* Where number i of a side begins in dw, which is (K, C, R, S). */
-static int64_t place(const struct tile_gradient *s, bool of_x, int64_t i)
-{
-    const int64_t window = (int64_t)s->axis[0].kernel * s->axis[1].kernel;
-    return of_x ? i / s->fold * window + i % s->fold : i * (s->x.channels / s->fold) * window;
-}
-
-/* Adds up a tile's sums of all taps, some of its rows, over the pieces, and puts them into dw. `number`, `lane`: the
- * first row and lane among all. */
-static void write_rows(const struct tile_gradient *s, int64_t number, int32_t rows, int64_t lane, const float *sums,
-                       size_t piece_floats, float *dw)
-{
-    const struct tile_side *const lane_side = s->x_in_rows ? &s->dy : &s->x;
-    const int64_t to = place(s, s->x_in_rows, number), rest = lane_side->channels - lane;
-    const struct cpu_sum_block block = {.sums = sums,
-                                        .pitch = TILE_LANES,
-                                        .tap = TILE_QUAD,
-                                        .piece = piece_floats,
-                                        .rows = rows,
-                                        .lanes = (int32_t)(rest < TILE_LANES ? rest : TILE_LANES),
-                                        .taps = s->taps,
-                                        .pieces = (int32_t)s->pieces,
-                                        .to = dw + to + place(s, !s->x_in_rows, lane),
-                                        .row_step = (size_t)(place(s, s->x_in_rows, number + 1) - to),
-                                        .lane_step = (size_t)place(s, !s->x_in_rows, 1),
-                                        .tap_step = (size_t)s->fold};
-    s->write(&block);
-}
-
-/* The 16 rows of a block that there are, of all its lanes: rows at once where they are as far apart as the first two.
- */
+/* Adds up the sums of a block's rows that there are, of all its lanes and taps, over the pieces, and puts them into dw:
+ * rows at once where they are as far apart as the first two. */
 static void write_block(const struct tile_gradient *s, const struct panel *panel, int32_t block, const float *sums,
-                        size_t piece_floats, float *dw)
+                        size_t piece_floats, const struct gradient_output *output)
 {
-    const struct extent rows = s->x_in_rows ? panel->x : panel->dy, lanes = s->x_in_rows ? panel->dy : panel->x;
+    const struct gradient_extent rows = s->x_in_rows ? panel->x : panel->dy,
+                                 lanes = s->x_in_rows ? panel->dy : panel->x;
     const int64_t number = (int64_t)(rows.first + block) * TILE_LANES;
-    const int64_t rest = (s->x_in_rows ? &s->x : &s->dy)->channels - number;
-    const int32_t count = (int32_t)(rest < TILE_LANES ? rest : TILE_LANES), step = s->fold == 1 ? count : 1;
+    const int32_t count = gradient_numbers(output, true, number), step = s->fold == 1 ? count : 1;
     const size_t row_pairs = (size_t)(rows.blocks + 1) / 2, quads = (size_t)s->taps * TILE_QUAD;
 
     for (int32_t l = 0; l < lanes.blocks; l++) {
         const size_t quad = (size_t)(l / 2) * row_pairs + (size_t)(block / 2);
         const float *const tile = sums + quad * quads + (size_t)(block % 2 * 2 + l % 2) * TILE_FLOATS;
-        for (int32_t i = 0; i < count; i += step)
-            write_rows(s, number + i, step, (int64_t)(lanes.first + l) * TILE_LANES, tile + (size_t)i * TILE_LANES,
-                       piece_floats, dw);
+        for (int32_t i = 0; i < count; i += step) {
+            struct cpu_sum_block b = {.sums = tile + (size_t)i * TILE_LANES,
+                                      .pitch = TILE_LANES,
+                                      .tap = TILE_QUAD,
+                                      .piece = piece_floats,
+                                      .rows = step,
+                                      .taps = s->taps,
+                                      .pieces = (int32_t)s->pieces};
+            gradient_place_block(output, number + i, (int64_t)(lanes.first + l) * TILE_LANES, &b);
+            s->write(&b);
+        }
     }
 }
 
@@ -403,6 +399,12 @@ cvy_status cpu_tile_gradient_run(cvy_device *device, const struct cvy_kernel_pla
     const int64_t panels = (int64_t)s->x.panels * s->dy.panels, blocks = (s->x_in_rows ? &s->x : &s->dy)->panel;
     const size_t piece_floats = (size_t)panels * s->panel_floats;
     float *const pieces = (float *)((char *)scratch + (size_t)device->threads * s->thread_bytes);
+    const struct gradient_output output = {.dw = out[0],
+                                           .window = (int64_t)s->axis[0].kernel * s->axis[1].kernel,
+                                           .x_channels = s->x.channels,
+                                           .dy_channels = s->dy.channels,
+                                           .fold = s->fold,
+                                           .x_in_rows = s->x_in_rows};
 
 #pragma omp parallel num_threads(device->threads)
     {
@@ -416,7 +418,7 @@ cvy_status cpu_tile_gradient_run(cvy_device *device, const struct cvy_kernel_pla
                 work.sums = pieces + (size_t)piece * piece_floats + (size_t)index * s->panel_floats;
             sum_panel(s, &panel, piece, in[0], in[1], &work);
             for (int32_t b = 0; s->pieces == 1 && b < (s->x_in_rows ? panel.x : panel.dy).blocks; b++)
-                write_block(s, &panel, b, work.sums, 0, out[0]);
+                write_block(s, &panel, b, work.sums, 0, &output);
         }
         /* The loop before ends with a barrier. */
         if (s->pieces > 1) {
@@ -426,7 +428,7 @@ cvy_status cpu_tile_gradient_run(cvy_device *device, const struct cvy_kernel_pla
                 const struct panel panel = panel_at(s, index);
                 if (task % blocks < (s->x_in_rows ? panel.x : panel.dy).blocks)
                     write_block(s, &panel, (int32_t)(task % blocks), pieces + (size_t)index * s->panel_floats,
-                                piece_floats, out[0]);
+                                piece_floats, &output);
             }
         }
     }

@@ -4,7 +4,7 @@
 #ifndef CVY_BACKEND_CPU_CONV_TILE_GRADIENT_H
 #define CVY_BACKEND_CPU_CONV_TILE_GRADIENT_H
 
-#include "backend/cpu/conv/weight_gradient_loops.h"
+#include "backend/cpu/conv/gradient.h"
 #include "backend/cpu/cpu.h"
 
 enum {
@@ -103,11 +103,6 @@ struct tile_gradient {
     size_t row_bytes, lane_bytes, table_bytes, zeros_bytes; /* of a thread */
     size_t thread_bytes;                                    /* all, and sums where there is one piece */
 };
-
-static inline int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 /* The sums of a task's panel at a time: floats of one lane pair by one row pair and tap. */
 enum { TILE_QUAD = 4 * TILE_FLOATS };

@@ -17,11 +17,16 @@
 #define PIECE_BANDS  4                   /* not shorter than this, */
 #define PIECES_BYTES ((size_t)4 << 20)   /* and with sums of this many bytes together */
 #define PACKED_BYTES ((size_t)16 << 20)  /* of a task: what is wider is refused */
-#define MAX_EXTENT   (INT32_MAX / 4)     /* of images and windows, so that sums of them fit 32 bits */
 
 static int32_t larger(int64_t a, int64_t b)
 {
     return (int32_t)(a > b ? a : b);
+}
+
+static int64_t smallest(int64_t a, int64_t b, int64_t c)
+{
+    const int64_t two = a < b ? a : b;
+    return two < c ? two : c;
 }
 
 /* ---- geometry ---- */
@@ -57,14 +62,6 @@ static void measure_axis(struct tile_axis *axis)
     const int32_t read = axis->output - 1 + axis->shift;
     last = last < read ? last : read;
     axis->pitch = larger(larger(axis->output, last + 1), read + 1 - first);
-}
-
-static bool is_matrix_product(const struct cvy_conv2d_attr *attr)
-{
-    bool is = true;
-    for (int i = 0; i < 2; i++)
-        is = is && attr->kernel[i] == 1 && attr->stride[i] == 1 && attr->pad[2 * i] == 0 && attr->pad[2 * i + 1] == 0;
-    return is;
 }
 
 static struct tile_side side_of(const struct cvy_tensor *tensor, int32_t fold)
@@ -140,8 +137,10 @@ static void cut_bands(struct tile_gradient *s)
 
     s->band_images = 1;
     if (rows >= row->pitch) {
+        const int64_t image = s->x.image_stride > s->dy.image_stride ? s->x.image_stride : s->dy.image_stride;
+        const int64_t counted = INT32_MAX / image, images = rows / row->pitch; /* counted: by tables of 32 bits */
         s->band_rows = row->output;
-        s->band_images = (int32_t)(rows / row->pitch < s->batch ? rows / row->pitch : s->batch);
+        s->band_images = (int32_t)smallest(images, counted, s->batch);
     } else {
         s->band_rows = (int32_t)divide_up(row->output, divide_up(row->output, rows));
     }
@@ -155,9 +154,7 @@ static void cut_tasks(struct tile_gradient *s, int threads)
     const size_t bytes = panel_floats(s) * sizeof(float) * (size_t)s->x.panels * (size_t)s->dy.panels;
     const int64_t limit = (int64_t)(PIECES_BYTES / bytes), enough = s->bands / PIECE_BANDS;
 
-    s->pieces = limit < MAX_PIECES ? limit : MAX_PIECES;
-    s->pieces = s->pieces < enough ? s->pieces : enough;
-    s->pieces = s->pieces > 1 ? s->pieces : 1;
+    s->pieces = larger(smallest(limit, MAX_PIECES, enough), 1);
     while (s->x.panel * s->dy.panel > MIN_PANEL &&
            (int64_t)s->x.panels * s->dy.panels * s->pieces < (int64_t)TASKS * threads)
         halve_panels(s);
@@ -175,32 +172,40 @@ static size_t whole_lines(size_t bytes)
     return (size_t)divide_up((int64_t)bytes, TILE_LINE) * TILE_LINE;
 }
 
-static cvy_status count_bytes(struct tile_gradient *s)
+/* What a band has of packed pixels: of dy whole steps, of x those that the taps move by, too. */
+static cvy_status count_pixels(struct tile_gradient *s)
 {
     const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
     const int64_t rows = (int64_t)(s->band_images - 1) * row->pitch + s->band_rows;
-    const int64_t pixels = divide_up(rows * column->pitch, TILE_PIXELS) * TILE_PIXELS;
+    const int64_t steps = divide_up(rows * column->pitch, TILE_PIXELS), pixels = steps * TILE_PIXELS;
     const int64_t shift = (int64_t)row->shift * column->pitch + column->shift;
     const int64_t x_pixels = divide_up(pixels + shift, TILE_PIXELS) * TILE_PIXELS;
-    const int64_t phases = (int64_t)row->phases * column->phases;
-    const struct tile_side *const row_side = s->x_in_rows ? &s->x : &s->dy, *const lane_side =
-                                                                                s->x_in_rows ? &s->dy : &s->x;
+    const double planes = (double)x_pixels * row->phases * column->phases;
 
-    if (((double)x_pixels * (double)phases * s->x.panel + (double)pixels * s->dy.panel) * 2 * TILE_LANES > PACKED_BYTES)
+    if ((planes * s->x.panel + (double)pixels * s->dy.panel) * TILE_LANES * sizeof(uint16_t) > PACKED_BYTES)
         return cvy_fail(CVY_UNAVAILABLE, "a row of windows is too wide: %lld pixels", (long long)x_pixels);
-    s->steps = (int32_t)(pixels / TILE_PIXELS);
+    s->steps = (int32_t)steps;
     s->dy_pixels = (int32_t)pixels;
     s->x_pixels = (int32_t)x_pixels;
-    s->row_pitch = odd_lines((size_t)(s->x_in_rows ? x_pixels : pixels) * sizeof(uint16_t));
-    s->row_phase = (size_t)row_side->panel * TILE_LANES * s->row_pitch;
-    s->lane_block = odd_lines((size_t)pixels / 2 * TILE_LINE);
-    s->row_bytes = s->row_phase * (size_t)phases;
-    s->lane_bytes = s->lane_block * (size_t)lane_side->panel;
-    s->table_bytes = whole_lines((size_t)(x_pixels * phases + pixels) * sizeof(int32_t));
+    return CVY_OK;
+}
+
+static void count_bytes(struct tile_gradient *s)
+{
+    const size_t phases = (size_t)s->axis[0].phases * (size_t)s->axis[1].phases;
+    const size_t x_pixels = (size_t)s->x_pixels, dy_pixels = (size_t)s->dy_pixels;
+    const int32_t row_blocks = (s->x_in_rows ? &s->x : &s->dy)->panel;
+    const int32_t lane_blocks = (s->x_in_rows ? &s->dy : &s->x)->panel;
+
+    s->row_pitch = odd_lines((s->x_in_rows ? x_pixels : dy_pixels) * sizeof(uint16_t));
+    s->row_phase = (size_t)row_blocks * TILE_LANES * s->row_pitch;
+    s->lane_block = odd_lines(dy_pixels / 2 * TILE_LINE);
+    s->row_bytes = s->row_phase * phases;
+    s->lane_bytes = s->lane_block * (size_t)lane_blocks;
+    s->table_bytes = whole_lines((x_pixels * phases + dy_pixels) * sizeof(int32_t));
     s->zeros_bytes = whole_lines((size_t)larger(s->x.panel, s->dy.panel) * TILE_LANES * sizeof(uint16_t));
     s->thread_bytes = s->row_bytes + s->lane_bytes + s->table_bytes + s->zeros_bytes +
                       (s->pieces == 1 ? s->panel_floats * sizeof(float) : 0);
-    return CVY_OK;
 }
 
 static const struct cpu_tile_gradient_loops *loops_here(void)
@@ -213,26 +218,65 @@ static const struct cpu_tile_gradient_loops *loops_here(void)
     return isa == CVY_ISA_AMX_BF16 ? CVY_IF_AVX(&cpu_tile_gradient_amx_bf16) : NULL;
 }
 
+/* Pixels and places of pixels are counted in 32 bits. */
+static cvy_status check_extents(const struct cvy_conv2d_attr *attr, const struct cvy_tensor *x,
+                                const struct cvy_tensor *dy)
+{
+    const struct cvy_tensor *const images[] = {x, dy};
+
+    for (int i = 0; i < 2; i++) {
+        const int64_t *const dim = images[i]->shape.dim;
+        const double elements = (double)dim[1] * (double)dim[2] * (double)dim[3];
+        if (elements > GRADIENT_MAX_EXTENT)
+            return cvy_fail(CVY_UNAVAILABLE, "images of %.0f numbers", elements);
+    }
+    for (int d = 0; d < 2; d++)
+        if ((double)(attr->kernel[d] - 1) * attr->dilation[d] > GRADIENT_MAX_EXTENT ||
+            attr->stride[d] > GRADIENT_MAX_EXTENT || attr->pad[2 * d] > GRADIENT_MAX_EXTENT)
+            return cvy_fail(CVY_UNAVAILABLE, "windows, strides or padding of more than %d pixels", GRADIENT_MAX_EXTENT);
+    return CVY_OK;
+}
+
 static cvy_status check_case(const struct cpu_device *device, const struct cvy_op_desc *desc)
 {
     const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
     const struct cvy_tensor *x = &desc->in[0], *dy = &desc->in[1];
-    double elements = 1;
 
     CVY_TRY(cpu_expect_f32(desc, 3U, 0));
     if (!loops_here() || x->dtype != CVY_BF16 || dy->dtype != CVY_BF16 || attr->groups != 1)
         return cvy_fail(CVY_UNAVAILABLE, "tiles are for bf16 without groups, where the processor has them");
     if (!cpu_prefers_nhwc(device, desc->images, CVY_BF16))
         return cvy_fail(CVY_UNAVAILABLE, "images are channels-last here");
-    for (int d = 1; d < 4; d++) {
-        if (x->shape.dim[d] > MAX_EXTENT || dy->shape.dim[d] > MAX_EXTENT)
-            return cvy_fail(CVY_UNAVAILABLE, "images or windows of more than %d pixels", MAX_EXTENT);
-        elements *= (double)x->shape.dim[d];
+    if ((double)attr->kernel[0] * attr->kernel[1] > TILE_MAX_TAPS)
+        return cvy_fail(CVY_UNAVAILABLE, "windows of %d x %d", attr->kernel[0], attr->kernel[1]);
+    return check_extents(attr, x, dy);
+}
+
+/* The plan; what is divided among the threads is not in it. */
+static struct tile_gradient measure(const struct cvy_conv2d_attr *attr, const struct cvy_tensor *x,
+                                    const struct cvy_tensor *dy)
+{
+    struct tile_gradient s = {.loops = loops_here(),
+                              .write = CVY_IF_AVX(cpu_weight_gradient_avx512_bf16.write),
+                              .axis = {axis_of(attr, x, dy, 0), axis_of(attr, x, dy, 1)},
+                              .batch = x->shape.dim[0]};
+    s.fold = x->layout.kind == CVY_LAYOUT_PLAIN ? attr->kernel[1] : 1;
+    s.taps = attr->kernel[0] * attr->kernel[1] / s.fold;
+    s.x = side_of(x, s.fold);
+    s.dy = side_of(dy, 1);
+    /* Bringing pixels into rows costs twice as much as into lanes. */
+    s.x_in_rows = s.taps > 1 || s.x.plain || s.dy.plain || s.x.blocks <= s.dy.blocks;
+    if (gradient_is_matrix_product(attr) && !s.x.plain && !s.dy.plain)
+        flatten(&s);
+    measure_axis(&s.axis[0]);
+    measure_axis(&s.axis[1]);
+    if (s.fold > 1) { /* packing moves the columns */
+        s.axis[1].phases = 1;
+        s.axis[1].shift = 0;
+        s.axis[1].pitch = (int32_t)divide_up(s.axis[1].output, TILE_PIXELS) * TILE_PIXELS; /* so that lines are whole */
     }
-    if (elements > MAX_EXTENT || (double)attr->kernel[0] * attr->kernel[1] > TILE_MAX_TAPS)
-        return cvy_fail(CVY_UNAVAILABLE, "images of %.0f numbers, windows of %d x %d", elements, attr->kernel[0],
-                        attr->kernel[1]);
-    return CVY_OK;
+    s.axis[1].pitch += s.axis[1].pitch % 2; /* rows begin with a pair */
+    return s;
 }
 
 cvy_status cpu_tile_gradient_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -246,31 +290,12 @@ cvy_status cpu_tile_gradient_prepare(cvy_device *device, struct cvy_op_desc *des
     x->layout = cpu_image_layout(cpu_of(device), desc->images, x->shape.dim[1], x->dtype);
     dy->layout = cpu_image_layout(cpu_of(device), desc->images, dy->shape.dim[1], dy->dtype);
     desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
-    struct tile_gradient s = {.loops = loops_here(),
-                              .write = CVY_IF_AVX(cpu_weight_gradient_avx512_bf16.write),
-                              .axis = {axis_of(attr, x, dy, 0), axis_of(attr, x, dy, 1)},
-                              .x_in_rows = true,
-                              .batch = x->shape.dim[0]};
-    s.fold = x->layout.kind == CVY_LAYOUT_PLAIN ? attr->kernel[1] : 1;
-    s.taps = attr->kernel[0] * attr->kernel[1] / s.fold;
-    s.x = side_of(x, s.fold);
-    s.dy = side_of(dy, 1);
-    if (is_matrix_product(attr) && !s.x.plain && !s.dy.plain)
-        flatten(&s);
-    measure_axis(&s.axis[0]);
-    measure_axis(&s.axis[1]);
-    if (s.fold > 1) { /* packing moves the columns */
-        s.axis[1].phases = 1;
-        s.axis[1].shift = 0;
-        s.axis[1].pitch = (int32_t)divide_up(s.axis[1].output, TILE_PIXELS) * TILE_PIXELS; /* so that lines are whole */
-    }
-    s.axis[1].pitch += s.axis[1].pitch % 2; /* rows begin with a pair */
-    /* Bringing pixels into rows costs twice as much as into lanes. */
-    s.x_in_rows = s.taps > 1 || s.x.plain || s.dy.plain || s.x.blocks <= s.dy.blocks;
+    struct tile_gradient s = measure(attr, x, dy);
     cut_widest_panels(&s);
     cut_bands(&s);
     cut_tasks(&s, device->threads);
-    CVY_TRY(count_bytes(&s));
+    CVY_TRY(count_pixels(&s));
+    count_bytes(&s);
     place_taps(&s);
     plan->scratch_bytes = (size_t)device->threads * s.thread_bytes;
     if (s.pieces > 1)

@@ -1,4 +1,4 @@
-/* Weight gradients of convolutions whose images are bf16:
+/* Weight gradients of convolutions whose images are bf16, by vectors; tile_gradient.c has those by tile products:
  *
  *     dw[k][c][r][s] = sum over images n and output pixels (p, q) of dy[n][k][p][q] * x[n][c][h(p, r)][w(q, s)]
  *
@@ -72,28 +72,24 @@ static const uint16_t *row_at(const struct side *side, const void *images, int64
     return image + pixel * side->pixel;
 }
 
-/* `units`: NULL where the result is packed units; else memory for those of an image, which are transposed into it. */
-static void pack_dy(const struct weight_gradient *s, const struct chunk *chunk, int32_t block, const void *dy, char *to,
-                    char *units)
+static void pack_dy(const struct weight_gradient *s, const struct chunk *chunk, int32_t block, const void *dy, char *to)
 {
     struct cpu_unit_row row = begin_row(s, &s->dy, block);
     row.slot = s->dy.block > 1 ? 0 : block * CPU_CHANNELS;
     for (int32_t i = 0; i < chunk->images; i++) {
-        char *image = units ? units : to + (size_t)i * s->dy.image_units * CPU_UNIT;
+        char *image = to + (size_t)i * s->dy.image_units * CPU_UNIT;
         for (int32_t p = 0; p < chunk->rows; p++) {
             const int32_t at = chunk->row + p;
             row.from = row_at(&s->dy, dy, chunk->image + i, block, (int64_t)at * s->out_width);
             row.columns = row.pixels = row_pixels(s, at, s->out_width);
             s->loops->pack(image + (size_t)p * (size_t)row.units * CPU_UNIT, &row);
         }
-        if (units)
-            s->loops->transpose(to + (size_t)i * s->dy.image_units * 4, s->row_pitch, units, chunk->rows * row.units);
     }
 }
 
 /* x for one s: of each phase, for each image, the rows that the chunk needs. Rows outside the image are never read. */
 static void pack_x(const struct weight_gradient *s, const struct chunk *chunk, int32_t block, int32_t tap,
-                   const void *x, char *to, char *units)
+                   const void *x, char *to)
 {
     struct cpu_unit_row row = begin_row(s, &s->x, block);
     const int32_t rows = chunk->rows + s->x_rows - s->chunk_rows;
@@ -105,8 +101,7 @@ static void pack_x(const struct weight_gradient *s, const struct chunk *chunk, i
     row.first = tap * s->dilation[1] - s->pad[1];
     for (int32_t phase = 0; phase < s->phases; phase++)
         for (int32_t i = 0; i < chunk->images; i++) {
-            const size_t first = ((size_t)phase * (size_t)s->chunk_images + (size_t)i) * s->x.image_units;
-            char *image = units ? units : to + first * unit;
+            char *image = to + ((size_t)phase * (size_t)s->chunk_images + (size_t)i) * s->x.image_units * unit;
             for (int32_t m = 0; m < rows; m++) {
                 const int64_t h = (int64_t)(chunk->row + m) * s->stride[0] + phase - s->pad[0];
                 if (h < 0 || h >= s->height)
@@ -119,26 +114,13 @@ static void pack_x(const struct weight_gradient *s, const struct chunk *chunk, i
                 else
                     s->loops->pack(image + (size_t)m * (size_t)row.units * unit, &row);
             }
-            if (units)
-                s->loops->transpose(to + first * 4, s->row_pitch, units, rows * row.units);
         }
 }
 
 /* ---- products ---- */
 
-/* Number and place of one side's blocks of a panel. */
-struct extent {
-    int32_t first, blocks;
-};
-
-static struct extent extent_of(const struct side *side, int32_t panel)
-{
-    const int32_t first = panel * side->panel, rest = side->blocks - first;
-    return (struct extent){.first = first, .blocks = rest < side->panel ? rest : side->panel};
-}
-
 /* Rows of sums that a panel has for the numbers of one side. */
-static int32_t sum_rows(const struct side *side, struct extent extent)
+static int32_t sum_rows(const struct side *side, struct gradient_extent extent)
 {
     const int64_t rest = side->channels - (int64_t)extent.first * CPU_CHANNELS;
     const int64_t rows = rest < (int64_t)extent.blocks * CPU_CHANNELS ? rest : (int64_t)extent.blocks * CPU_CHANNELS;
@@ -146,14 +128,14 @@ static int32_t sum_rows(const struct side *side, struct extent extent)
 }
 
 struct panel {
-    struct extent x, dy;
+    struct gradient_extent x, dy;
     int32_t rows, lane_blocks; /* of sums, for each tap */
 };
 
 static struct panel panel_at(const struct weight_gradient *s, int64_t index)
 {
-    struct panel panel = {.x = extent_of(&s->x, (int32_t)(index % s->x.panels)),
-                          .dy = extent_of(&s->dy, (int32_t)(index / s->x.panels))};
+    struct panel panel = {.x = gradient_extent_of(s->x.blocks, s->x.panel, (int32_t)(index % s->x.panels)),
+                          .dy = gradient_extent_of(s->dy.blocks, s->dy.panel, (int32_t)(index / s->x.panels))};
     panel.rows = s->x_in_rows ? sum_rows(&s->x, panel.x) : sum_rows(&s->dy, panel.dy);
     panel.lane_blocks = s->x_in_rows ? panel.dy.blocks : panel.x.blocks;
     return panel;
@@ -172,7 +154,6 @@ static size_t tap_floats(const struct panel *panel)
 /* Working memory of a task. */
 struct work {
     char *rows, *lanes; /* units: the row operand of a chunk, and the lane operand of one tile */
-    char *image;        /* units of an image of the row operand, where that is transposed; else NULL */
     float *sums;
     struct cpu_ahead ahead;
 };
@@ -191,7 +172,7 @@ static void multiply_tap(const struct weight_gradient *s, const struct chunk *ch
     if (begin >= end)
         return;
     const size_t row = (size_t)s->row_units, first = (size_t)(begin - chunk->row);
-    const size_t row_unit = s->row_pitch == 4 ? CPU_UNIT : 4;
+    const size_t row_unit = cpu_row_unit(s->row_step);
     const size_t dy_at = first * row;
     const size_t x_at =
         x_units + (size_t)phase * (size_t)s->chunk_images * s->x.image_units + (first + (size_t)shift) * row;
@@ -203,8 +184,7 @@ static void multiply_tap(const struct weight_gradient *s, const struct chunk *ch
                                     .row_block = s->row_block,
                                     .lane_segment = (s->x_in_rows ? s->dy : s->x).image_units * CPU_UNIT,
                                     .row_segment = (s->x_in_rows ? s->x : s->dy).image_units * row_unit,
-                                    .row_step = s->row_pitch,
-                                    .row_unit = row_unit,
+                                    .row_step = s->row_step,
                                     .lane_blocks = lane_blocks,
                                     .row_count = panel->rows,
                                     .units = (end - begin) * s->row_units,
@@ -219,8 +199,8 @@ static void multiply_tap(const struct weight_gradient *s, const struct chunk *ch
 }
 
 /* What the task packs next of one side: rows of some images, of the blocks of its panel. */
-static void prefetch_next(const struct side *side, struct extent extent, const struct chunk *chunk, const void *images,
-                          int64_t pixel, int64_t pixels, struct cpu_ahead *ahead)
+static void prefetch_next(const struct side *side, struct gradient_extent extent, const struct chunk *chunk,
+                          const void *images, int64_t pixel, int64_t pixels, struct cpu_ahead *ahead)
 {
     /* Channels-last, the blocks of a pixel are neighbours: all of them, where the panel has most. */
     const bool last = side->pixel > side->block;
@@ -265,10 +245,10 @@ static void sum_lanes(const struct weight_gradient *s, const struct chunk *chunk
     float *const sums = work->sums + (size_t)block * CPU_CHANNELS;
 
     for (int32_t b = 0; s->x_in_rows && b < blocks; b++)
-        pack_dy(s, chunk, panel->dy.first + block + b, dy, work->lanes + (size_t)b * s->lane_block, NULL);
+        pack_dy(s, chunk, panel->dy.first + block + b, dy, work->lanes + (size_t)b * s->lane_block);
     for (int32_t t = 0; t < columns; t++) {
         for (int32_t b = 0; !s->x_in_rows && b < blocks; b++)
-            pack_x(s, chunk, panel->x.first + block + b, t, x, work->lanes + (size_t)b * s->lane_block, NULL);
+            pack_x(s, chunk, panel->x.first + block + b, t, x, work->lanes + (size_t)b * s->lane_block);
         for (int32_t r = 0; r < s->kernel[0]; r++)
             multiply_tap(s, chunk, panel, r, s->x_in_rows ? (size_t)t * s->x.block_units : 0, blocks,
                          sums + (size_t)(r * columns + t) * tap, work);
@@ -282,11 +262,11 @@ static void pack_rows(const struct weight_gradient *s, const struct chunk *chunk
     const int32_t columns = s->kernel[1] / s->fold;
 
     for (int32_t b = 0; !s->x_in_rows && b < panel->dy.blocks; b++)
-        pack_dy(s, chunk, panel->dy.first + b, dy, work->rows + (size_t)b * s->row_block, work->image);
+        pack_dy(s, chunk, panel->dy.first + b, dy, work->rows + (size_t)b * s->row_block);
     for (int32_t b = 0; s->x_in_rows && b < panel->x.blocks; b++)
         for (int32_t t = 0; t < columns; t++)
             pack_x(s, chunk, panel->x.first + b, t, x,
-                   work->rows + (size_t)b * s->row_block + (size_t)t * s->x.block_units * CPU_UNIT, work->image);
+                   work->rows + (size_t)b * s->row_block + (size_t)t * s->x.block_units * CPU_UNIT);
 }
 
 /* One panel of one piece. */
@@ -310,52 +290,37 @@ static void sum_panel(const struct weight_gradient *s, const struct panel *panel
 
 /* ---- the result ---- */
 
-/* Where number i of a side begins in dw, which is (K, C, R, S). */
-static int64_t place(const struct weight_gradient *s, bool of_x, int64_t i)
-{
-    const int64_t window = (int64_t)s->kernel[0] * s->kernel[1];
-    return of_x ? i / s->fold * window + i % s->fold : i * (s->x.channels / s->fold) * window;
-}
-
 /* Add up rows of a panel, 16 at most, over the pieces, and put them into dw. */
 static void write_rows(const struct weight_gradient *s, const struct panel *panel, int32_t row, int32_t rows,
-                       const float *sums, size_t piece_floats, float *dw)
+                       const float *sums, size_t piece_floats, const struct gradient_output *output)
 {
-    const struct extent lanes = s->x_in_rows ? panel->dy : panel->x;
-    const struct side *lane_side = s->x_in_rows ? &s->dy : &s->x;
+    const struct gradient_extent lanes = s->x_in_rows ? panel->dy : panel->x;
     const int64_t number = (int64_t)(s->x_in_rows ? panel->x : panel->dy).first * CPU_CHANNELS + row;
-    const int64_t to = place(s, s->x_in_rows, number);
 
     for (int32_t b = 0; b < lanes.blocks; b++) {
-        const int64_t lane = (int64_t)(lanes.first + b) * CPU_CHANNELS, rest = lane_side->channels - lane;
-        const struct cpu_sum_block block = {.sums = sums + ((size_t)row * (size_t)panel->lane_blocks + (size_t)b) *
-                                                               CPU_CHANNELS,
-                                            .pitch = (size_t)panel->lane_blocks * CPU_CHANNELS,
-                                            .tap = tap_floats(panel),
-                                            .piece = piece_floats,
-                                            .rows = rows,
-                                            .lanes = (int32_t)(rest < CPU_CHANNELS ? rest : CPU_CHANNELS),
-                                            .taps = taps(s),
-                                            .pieces = (int32_t)s->pieces,
-                                            .to = dw + to + place(s, !s->x_in_rows, lane),
-                                            .row_step = (size_t)(place(s, s->x_in_rows, number + 1) - to),
-                                            .lane_step = (size_t)place(s, !s->x_in_rows, 1),
-                                            .tap_step = (size_t)s->fold};
+        struct cpu_sum_block block = {.sums =
+                                          sums + ((size_t)row * (size_t)panel->lane_blocks + (size_t)b) * CPU_CHANNELS,
+                                      .pitch = (size_t)panel->lane_blocks * CPU_CHANNELS,
+                                      .tap = tap_floats(panel),
+                                      .piece = piece_floats,
+                                      .rows = rows,
+                                      .taps = taps(s),
+                                      .pieces = (int32_t)s->pieces};
+        gradient_place_block(output, number, (int64_t)(lanes.first + b) * CPU_CHANNELS, &block);
         s->loops->write(&block);
     }
 }
 
 /* The same for the 16 rows of a block that there are: all at once where they are as far apart as the first two. */
 static void write_block(const struct weight_gradient *s, const struct panel *panel, int32_t block, const float *sums,
-                        size_t piece_floats, float *dw)
+                        size_t piece_floats, const struct gradient_output *output)
 {
-    const struct side *side = s->x_in_rows ? &s->x : &s->dy;
-    const int32_t row = block * CPU_CHANNELS, first = (s->x_in_rows ? panel->x : panel->dy).first * CPU_CHANNELS;
-    const int64_t rest = side->channels - first - row;
-    const int32_t rows = (int32_t)(rest < CPU_CHANNELS ? rest : CPU_CHANNELS), step = s->fold == 1 ? rows : 1;
+    const int64_t first = (int64_t)(s->x_in_rows ? panel->x : panel->dy).first * CPU_CHANNELS;
+    const int32_t row = block * CPU_CHANNELS, rows = gradient_numbers(output, true, first + row);
+    const int32_t step = s->fold == 1 ? rows : 1;
 
     for (int32_t i = 0; i < rows; i += step)
-        write_rows(s, panel, row + i, step, sums, piece_floats, dw);
+        write_rows(s, panel, row + i, step, sums, piece_floats, output);
 }
 
 cvy_status cpu_weight_gradient_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
@@ -365,6 +330,12 @@ cvy_status cpu_weight_gradient_run(cvy_device *device, const struct cvy_kernel_p
     const int64_t panels = (int64_t)s->x.panels * s->dy.panels, blocks = (s->x_in_rows ? &s->x : &s->dy)->panel;
     const size_t piece_floats = (size_t)panels * s->panel_floats;
     float *const pieces = (float *)((char *)scratch + (size_t)device->threads * s->thread_bytes);
+    const struct gradient_output output = {.dw = out[0],
+                                           .window = (int64_t)s->kernel[0] * s->kernel[1],
+                                           .x_channels = s->x.channels,
+                                           .dy_channels = s->dy.channels,
+                                           .fold = s->fold,
+                                           .x_in_rows = s->x_in_rows};
 
     /* Whoever is free takes the next task: other programs may slow one core down. */
 #pragma omp parallel for num_threads(device->threads) schedule(dynamic, 1)
@@ -372,16 +343,14 @@ cvy_status cpu_weight_gradient_run(cvy_device *device, const struct cvy_kernel_p
         const int64_t index = task % panels, piece = task / panels;
         const struct panel panel = panel_at(s, index);
         char *const mine = (char *)scratch + (size_t)omp_get_thread_num() * s->thread_bytes;
-        struct work work = {.rows = mine,
-                            .lanes = mine + s->row_bytes,
-                            .image = s->transposed ? mine + s->row_bytes + s->lane_bytes : NULL};
+        struct work work = {.rows = mine, .lanes = mine + s->row_bytes};
         if (s->pieces == 1)
-            work.sums = (float *)(mine + s->row_bytes + s->lane_bytes + s->image_bytes);
+            work.sums = (float *)(mine + s->row_bytes + s->lane_bytes);
         else
             work.sums = pieces + (size_t)piece * piece_floats + (size_t)index * s->panel_floats;
         sum_panel(s, &panel, piece, in[0], in[1], &work);
         for (int32_t b = 0; s->pieces == 1 && b < row_blocks(&panel); b++)
-            write_block(s, &panel, b, work.sums, 0, out[0]);
+            write_block(s, &panel, b, work.sums, 0, &output);
     }
     if (s->pieces == 1)
         return CVY_OK;
@@ -391,7 +360,7 @@ cvy_status cpu_weight_gradient_run(cvy_device *device, const struct cvy_kernel_p
         const struct panel panel = panel_at(s, index);
         if (task % blocks < row_blocks(&panel))
             write_block(s, &panel, (int32_t)(task % blocks), pieces + (size_t)index * s->panel_floats, piece_floats,
-                        out[0]);
+                        &output);
     }
     return CVY_OK;
 }

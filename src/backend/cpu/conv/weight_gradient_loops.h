@@ -48,13 +48,19 @@ struct cpu_products {
     float *sums; /* (rows, pitch) */
     size_t pitch;
     const char *lanes, *rows;
-    size_t row_step, row_unit;        /* bytes from one number of the row operand to the next: in a unit 4, 64 */
+    size_t row_step;                  /* bytes from one number of the row operand to the next: 4 in units */
     size_t lane_block, row_block;     /* bytes from one block of 16 channels to the next */
     size_t lane_segment, row_segment; /* bytes from one segment to the next */
     int32_t lane_blocks, row_count;   /* at most tile_blocks; a multiple of CPU_SUM_ROWS */
     int32_t units, segments;
     struct cpu_ahead *ahead;
 };
+
+/* Bytes from one unit of a number of the row operand to the next: where pack_slots() made it they are neighbours. */
+static inline size_t cpu_row_unit(size_t row_step)
+{
+    return row_step == 4 ? CPU_UNIT : 4;
+}
 
 /* Finished sums of up to 16 rows and 16 lanes, with all their taps, to be added up over the pieces in their order and
  * put into the gradient. */
@@ -70,18 +76,14 @@ struct cpu_weight_gradient_loops {
     const char *isa;
     int32_t group;                  /* pixels in a unit: 2 or 1 */
     int32_t tile_rows, tile_blocks; /* of sums that are made at a time */
-    bool rows_in_slots; /* the row operand lies channel by channel, as transpose() and pack_slots() leave it */
     void (*pack)(void *to, const struct cpu_unit_row *row);
     /* The channels of a row of block 1 one after the other, each `pitch` bytes long, 4 of them for each unit. */
     void (*pack_slots)(void *to, size_t pitch, const struct cpu_unit_row *row);
-    /* `count` units as pack() makes them -> their channels one after the other as above. NULL without rows_in_slots. */
-    void (*transpose)(void *to, size_t pitch, const void *units, int32_t count);
     void (*multiply)(const struct cpu_products *products);
     void (*write)(const struct cpu_sum_block *block);
 };
 
 extern const struct cpu_weight_gradient_loops cpu_weight_gradient_base, cpu_weight_gradient_avx2,
-    cpu_weight_gradient_avx512, cpu_weight_gradient_avx512_bf16, cpu_weight_gradient_amx_bf16,
-    cpu_weight_gradient_amx_bf16_model;
+    cpu_weight_gradient_avx512, cpu_weight_gradient_avx512_bf16;
 
 #endif

@@ -20,7 +20,6 @@
 #define PIECE_CHUNKS 4                  /* not shorter than this, */
 #define PIECES_BYTES ((size_t)4 << 20)  /* and with sums of this many bytes together */
 #define PACKED_BYTES ((size_t)16 << 20) /* of a task: what is wider is refused */
-#define MAX_EXTENT   (INT32_MAX / 4)    /* of images and windows, so that sums of them fit 32 bits */
 
 /* Bytes of a core's first cache of data; 0: unknown. */
 static long first_cache_bytes(void)
@@ -57,14 +56,6 @@ static struct side side_of(const struct cvy_tensor *tensor, int32_t fold)
                          .image_stride = dim[1] * pixels,
                          .block_stride = nhwc ? block : pixels * block,
                          .blocks = (int32_t)divide_up(dim[1] * fold, CPU_CHANNELS)};
-}
-
-static bool is_matrix_product(const struct cvy_conv2d_attr *attr)
-{
-    bool is = true;
-    for (int i = 0; i < 2; i++)
-        is = is && attr->kernel[i] == 1 && attr->stride[i] == 1 && attr->pad[2 * i] == 0 && attr->pad[2 * i + 1] == 0;
-    return is;
 }
 
 /* Rows of a convenient length for the pixels of an image: even, and all about the same. */
@@ -146,12 +137,6 @@ static void cut_panels(struct weight_gradient *s, int threads)
     }
 }
 
-/* Whole lines of the cache, an odd number of them: 16 of these rows are read at a time, and lie in different sets. */
-static size_t pitch_of(size_t units)
-{
-    return ((size_t)divide_up((int64_t)units * 4, CPU_LINE) | 1) * CPU_LINE;
-}
-
 static cvy_status count_bytes(struct weight_gradient *s)
 {
     const int32_t columns = s->kernel[1] / s->fold;
@@ -161,19 +146,13 @@ static cvy_status count_bytes(struct weight_gradient *s)
     s->x.block_units = s->x.image_units * (size_t)s->chunk_images * (size_t)s->phases;
     s->lane_block = (s->x_in_rows ? s->dy : s->x).block_units * CPU_UNIT;
     s->row_block = s->x_in_rows ? s->x.block_units * CPU_UNIT * (size_t)columns : s->dy.block_units * CPU_UNIT;
-    s->row_pitch = s->x_in_slots ? s->x.block_units * 4 : 4;
-    if (s->transposed) {
-        s->row_pitch = pitch_of((s->x_in_rows ? s->x : s->dy).block_units);
-        s->row_block = CPU_CHANNELS * s->row_pitch;
-    }
+    s->row_step = s->x_in_slots ? s->x.block_units * 4 : 4;
     const double rows = (double)s->x.block_units * CPU_UNIT * columns * s->x.panel; /* as if x were in rows */
     if (rows > PACKED_BYTES)
         return cvy_fail(CVY_UNAVAILABLE, "a row of windows is too wide: %.0f MiB", rows / 0x1p20);
     s->lane_bytes = s->lane_block * (size_t)s->loops->tile_blocks;
     s->row_bytes = s->row_block * (size_t)(s->x_in_rows ? s->x : s->dy).panel;
-    s->image_bytes = s->transposed ? (s->x_in_rows ? s->x : s->dy).image_units * CPU_UNIT : 0;
-    s->thread_bytes =
-        s->lane_bytes + s->row_bytes + s->image_bytes + (s->pieces == 1 ? s->panel_floats * sizeof(float) : 0);
+    s->thread_bytes = s->lane_bytes + s->row_bytes + (s->pieces == 1 ? s->panel_floats * sizeof(float) : 0);
     return CVY_OK;
 }
 
@@ -184,14 +163,9 @@ static const struct cpu_weight_gradient_loops *loops_here(void)
         [CVY_ISA_AVX2] = CVY_IF_AVX(&cpu_weight_gradient_avx2),
         [CVY_ISA_AVX512] = CVY_IF_AVX(&cpu_weight_gradient_avx512),
         [CVY_ISA_AVX512_BF16] = CVY_IF_AVX(&cpu_weight_gradient_avx512_bf16),
-        [CVY_ISA_AMX_BF16] = CVY_IF_AVX(&cpu_weight_gradient_amx_bf16),
+        [CVY_ISA_AMX_BF16] = CVY_IF_AVX(&cpu_weight_gradient_avx512_bf16), /* tiles: tile_gradient.c */
     };
-    const enum cvy_isa isa = cvy_cpu_isa();
-    const char *tiles = getenv("CONVOY_CPU_TILES");
-
-    if (isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
-        return CVY_IF_AVX(&cpu_weight_gradient_amx_bf16_model);
-    return tables[isa];
+    return tables[cvy_cpu_isa()];
 }
 
 static cvy_status check_case(const struct cvy_op_desc *desc)
@@ -204,8 +178,8 @@ static cvy_status check_case(const struct cvy_op_desc *desc)
     if (desc->attr.conv2d.groups != 1)
         return cvy_fail(CVY_UNAVAILABLE, "%d groups", (int)desc->attr.conv2d.groups);
     for (int d = 1; d < 4; d++)
-        if (x->shape.dim[d] > MAX_EXTENT || dy->shape.dim[d] > MAX_EXTENT)
-            return cvy_fail(CVY_UNAVAILABLE, "images or windows of more than %d pixels", MAX_EXTENT);
+        if (x->shape.dim[d] > GRADIENT_MAX_EXTENT || dy->shape.dim[d] > GRADIENT_MAX_EXTENT)
+            return cvy_fail(CVY_UNAVAILABLE, "images or windows of more than %d pixels", GRADIENT_MAX_EXTENT);
     return CVY_OK;
 }
 
@@ -236,16 +210,14 @@ cvy_status cpu_weight_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
     s.fold = s.x_in_rows ? s.kernel[1] : 1;
     s.x = side_of(x, s.fold);
     s.dy = side_of(dy, 1);
-    /* Tiles are best with the shorter ones as far as that was measured. */
-    s.chunk_units = s.loops->rows_in_slots ? CHUNK_UNITS : cpu_of(device)->chunk_units;
-    pair_images(&s, !is_matrix_product(attr));
-    if (is_matrix_product(attr))
+    s.chunk_units = cpu_of(device)->chunk_units;
+    pair_images(&s, !gradient_is_matrix_product(attr));
+    if (gradient_is_matrix_product(attr))
         cut_rows(&s);
     cut_chunks(&s);
     cut_panels(&s, device->threads);
     /* The lane operand is packed when it is needed and stays in the nearest cache: let it be the larger one. */
     s.x_in_rows = s.x_in_rows || (taps(&s) == 1 && s.dy.panel > s.x.panel);
-    s.transposed = s.loops->rows_in_slots && !s.x_in_slots;
     CVY_TRY(count_bytes(&s));
     plan->scratch_bytes = (size_t)device->threads * s.thread_bytes;
     if (s.pieces > 1)

@@ -2,7 +2,7 @@
 #ifndef CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_PLAN_H
 #define CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_PLAN_H
 
-#include "backend/cpu/conv/weight_gradient_loops.h"
+#include "backend/cpu/conv/gradient.h"
 #include "backend/cpu/cpu.h"
 
 /* One side of the product. */
@@ -23,7 +23,6 @@ struct weight_gradient {
     struct side x, dy;
     bool x_in_slots;       /* x is plain, and packed channel by channel */
     bool x_in_rows;        /* x is the row operand, dy in the lanes; else the other way round */
-    bool transposed;       /* the row operand is packed into units, and then channel by channel */
     int64_t batch, pixels; /* pixels: of an image cut into rows of our own, else 0 */
     int32_t height, width, out_height, out_width;
     int32_t kernel[2], stride[2], dilation[2], pad[2];
@@ -38,16 +37,10 @@ struct weight_gradient {
     int64_t pieces;
     size_t panel_floats;
     size_t lane_block, row_block; /* bytes of a packed block of 16 channels */
-    size_t row_pitch;             /* bytes from one number of the row operand to the next: 4 in units */
+    size_t row_step;              /* bytes from one number of the row operand to the next: 4 in units */
     size_t lane_bytes, row_bytes; /* of a thread: the lane operand of a tile, and the row operand of a chunk */
-    size_t image_bytes;           /* of the units of an image that is transposed; else 0 */
-    size_t thread_bytes;          /* all three, and sums where there is one piece */
+    size_t thread_bytes;          /* both, and sums where there is one piece */
 };
-
-static inline int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 static inline int32_t taps(const struct weight_gradient *s)
 {
