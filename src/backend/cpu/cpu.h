@@ -31,7 +31,7 @@ struct cpu_device {
     bool forced;                       /* CONVOY_CPU_LAYOUT says which layout images have */
     bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
     size_t stream_bytes;               /* images of this size are written past the cache (batch_norm.c) */
-    int32_t chunk_units;               /* of gradients of weights in bf16 without tiles (conv/weight_gradient_plan.c) */
+    int32_t chunk_units;               /* of gradients of weights in bf16 by vectors (conv/weight_gradient_plan.c) */
     struct cpu_onednn *onednn;
     const struct cpu_int8_kernels *int8;           /* of the instruction set in use (int8.h) */
     struct cpu_packing packings[CPU_MAX_PACKINGS]; /* the first packing_count: descriptions of opaque layouts */
