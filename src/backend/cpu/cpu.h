@@ -30,7 +30,7 @@ struct cpu_device {
     enum cvy_layout_kind blocked;      /* BLOCKED16 on AVX-512, else BLOCKED8 */
     bool forced;                       /* CONVOY_CPU_LAYOUT says which layout images have */
     bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
-    size_t stream_bytes;               /* images of this size are written past the cache (batch_norm.c) */
+    size_t stream_bytes;               /* images of this size are written past the cache */
     int32_t chunk_units;               /* of gradients of weights in bf16 by vectors (conv/weight_gradient_plan.c) */
     struct cpu_onednn *onednn;
     const struct cpu_int8_kernels *int8;           /* of the instruction set in use (int8.h) */
@@ -204,6 +204,11 @@ void cpu_opaque_reorder_release(cvy_device *device, struct cvy_kernel_plan *plan
 #include "graph/ops.def"
 CPU_KERNEL(cpu_weight_gradient);
 CPU_KERNEL(cpu_tile_gradient);
+CPU_KERNEL(cpu_tile_product);
+CPU_KERNEL(cpu_tile_product_bwd_data);
+CPU_KERNEL(cpu_reorder_tiles);
+/* Bytes of weights that lie as tile products want them (conv/tile_product.c); 0: they do not. */
+size_t cpu_tile_weights_bytes(const struct cvy_tensor *tensor);
 CPU_KERNEL(cpu_grouped_conv2d);
 CPU_KERNEL(cpu_grouped_conv2d_bwd_data);
 CPU_KERNEL(cpu_grouped_conv2d_bwd_weights);

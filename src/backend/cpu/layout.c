@@ -250,6 +250,8 @@ size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
     const struct cpu_packing *packing = cpu_packing_of(&tensor->layout);
     if (packing)
         return cpu_packing_bytes(packing, &tensor->shape);
+    if (cpu_tile_weights_bytes(tensor) > 0)
+        return cpu_tile_weights_bytes(tensor);
     if (tensor->layout.kind == CVY_LAYOUT_OPAQUE)
         return cpu_onednn_bytes(&tensor->layout);
     struct cvy_shape shape = tensor->shape;

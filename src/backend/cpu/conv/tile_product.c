@@ -1,0 +1,369 @@
+/* Convolutions of 1 x 1 pixel of channels-last bf16 images by tile products:
+ *
+ *     y[n][p][q][k] = activation(sum over c of x[n][p * stride][q * stride][c] * w[k][c] + bias[k] +
+ * residual[n][p][q][k]) dx[n][p * stride][q * stride][c] = sum over k of dy[n][p][q][k] * w[k][c],   0 in the pixels
+ * that are left out
+ *
+ * Each is a product of a matrix of pixels with one of weights, which lie in the order of a tile's right side already
+ * (an opaque layout). A tile's rows are 16 pixels as they lie in memory; two by two tiles of sums stay in registers
+ * over the whole depth, and the sums of 32 lanes become a line of the cache. A task is some pixels and some lanes: all
+ * lanes, but where there are fewer pixels than threads want. The larger operand is read once, the other stays in the
+ * second-level cache. Where the stride leaves pixels out, those of the input are copied side by side first, and the
+ * gradient's zeros are written with what is not. Results larger than the caches hold are written past them: a store
+ * would read the line that it fills. */
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/conv/tile_product.h"
+#include "base/system.h"
+
+#define TASKS      8                   /* for each thread, at least, where there are so many blocks */
+#define COPY_BYTES ((size_t)512 << 10) /* of the pixels of a task that are copied side by side */
+
+/* ---- weights ---- */
+
+/* The opaque layout of weights (K, C, 1, 1): for each 16 lanes, for each 32 of the depth, a tile. The lanes are K and
+ * the depth C; backward it is the other way round. */
+struct tile_weights {
+    bool backward;
+};
+static const struct tile_weights forward_weights = {false}, backward_weights = {true};
+
+static const struct tile_weights *weights_of(const struct cvy_layout *layout)
+{
+    return layout->kind == CVY_LAYOUT_OPAQUE && layout->detail_size == sizeof(struct tile_weights) ? layout->detail
+                                                                                                   : NULL;
+}
+
+size_t cpu_tile_weights_bytes(const struct cvy_tensor *tensor)
+{
+    return weights_of(&tensor->layout) ? (size_t)tensor->shape.dim[0] * (size_t)tensor->shape.dim[1] * sizeof(uint16_t)
+                                       : 0;
+}
+
+static const struct cpu_tile_product_loops *loops_here(void)
+{
+    const char *tiles = getenv("CONVOY_CPU_TILES");
+    const enum cvy_isa isa = cvy_cpu_isa();
+
+    if (isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
+        return CVY_IF_AVX(&cpu_tile_product_amx_bf16_model);
+    return isa == CVY_ISA_AMX_BF16 ? CVY_IF_AVX(&cpu_tile_product_amx_bf16) : NULL;
+}
+
+struct reorder {
+    const struct cpu_tile_product_loops *loops;
+    int64_t depth, lanes;
+    bool backward, unpack;
+};
+
+cvy_status cpu_reorder_tiles_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    const struct tile_weights *const from = weights_of(&desc->in[0].layout), *const to =
+                                                                                 weights_of(&desc->out[0].layout);
+    const struct tile_weights *const packed = from ? from : to;
+
+    (void)device;
+    plan->quiet = true;
+    if (!from == !to || !loops_here() || (from ? &desc->out[0] : &desc->in[0])->layout.kind != CVY_LAYOUT_PLAIN)
+        return cvy_fail(CVY_UNAVAILABLE, "this kernel packs weights for tile products only");
+    const int64_t *const dim = desc->in[0].shape.dim;
+    const struct reorder state = {.loops = loops_here(),
+                                  .depth = dim[packed->backward ? 0 : 1],
+                                  .lanes = dim[packed->backward ? 1 : 0],
+                                  .backward = packed->backward,
+                                  .unpack = from};
+    return cpu_state(plan, &state, sizeof(state));
+}
+
+/* Where a weight lies among the packed ones. */
+static size_t packed_at(const struct reorder *s, int64_t d, int64_t lane)
+{
+    const int64_t tile = lane / 16 * (s->depth / PRODUCT_DEPTH) + d / PRODUCT_DEPTH;
+    return (size_t)(tile * PRODUCT_BYTES / 2 + d % PRODUCT_DEPTH / 2 * PRODUCT_LINE / 2 + lane % 16 * 2 + d % 2);
+}
+
+cvy_status cpu_reorder_tiles_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                 void *const *out, void *scratch)
+{
+    const struct reorder *const s = plan->state;
+    const size_t half = (size_t)(s->depth / PRODUCT_DEPTH) * PRODUCT_BYTES;
+    const int64_t depth_step = s->backward ? s->lanes : 1, lane_step = s->backward ? 1 : s->depth; /* of w, (K, C) */
+    const uint16_t *const from = in[0];
+
+    (void)scratch;
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t lane = 0; lane < s->lanes; lane += PRODUCT_LANES) {
+        char *const to = (char *)out[0] + (size_t)(lane / PRODUCT_LANES) * 2 * half;
+        for (int64_t d = 0; !s->unpack && d < s->depth; d += PRODUCT_DEPTH)
+            s->loops->pack(to + (size_t)(d / PRODUCT_DEPTH) * PRODUCT_BYTES, half,
+                           from + d * depth_step + lane * lane_step, (size_t)(s->backward ? s->lanes : s->depth),
+                           !s->backward);
+        for (int64_t i = 0; s->unpack && i < s->depth * PRODUCT_LANES; i++) {
+            const int64_t d = i / PRODUCT_LANES, l = lane + i % PRODUCT_LANES;
+            ((uint16_t *)out[0])[d * depth_step + l * lane_step] = from[packed_at(s, d, l)];
+        }
+    }
+    return CVY_OK;
+}
+
+/* ---- run ---- */
+
+struct operands {
+    const uint16_t *from;
+    const char *weights;
+    const float *bias;
+    const uint16_t *more;
+    uint16_t *to;
+};
+
+/* Where pixels [begin, begin + count) of the smaller images lie in the wider ones: pixels before each. */
+static void find_pixels(const struct tile_product *s, int64_t begin, int32_t count, int64_t *at)
+{
+    int64_t q = begin % s->small[1], p = begin / s->small[1] % s->small[0];
+    int64_t n = begin / ((int64_t)s->small[0] * s->small[1]);
+
+    for (int32_t i = 0; i < count; i++) {
+        at[i] = (n * s->wide[0] + p * s->stride[0]) * s->wide[1] + q * s->stride[1];
+        if (++q == s->small[1]) {
+            q = 0;
+            if (++p == s->small[0]) {
+                p = 0;
+                n++;
+            }
+        }
+    }
+}
+
+static bool is_dense(const struct tile_product *s)
+{
+    return s->stride[0] == 1 && s->stride[1] == 1;
+}
+
+/* The pixels that the gradient at pixel i of the smaller images stands for: its own is written by the product, the
+ * others of its field of stride x stride are 0. */
+static void clear_field(const struct tile_product *s, int64_t i, uint16_t *to)
+{
+    const int64_t q = i % s->small[1], p = i / s->small[1] % s->small[0];
+    const int64_t down = s->wide[0] - p * s->stride[0], across = s->wide[1] - q * s->stride[1];
+    const int64_t rows = down < s->stride[0] ? down : s->stride[0];
+    const int64_t columns = across < s->stride[1] ? across : s->stride[1];
+    const size_t lanes = (size_t)s->lanes;
+
+    for (int64_t r = 0; r < rows; r++) {
+        const size_t own = r == 0;
+        s->loops->zero(to + ((size_t)r * (size_t)s->wide[1] + own) * lanes, ((size_t)columns - own) * lanes);
+    }
+}
+
+/* The given pixels side by side. */
+static void gather(const struct tile_product *s, const uint16_t *from, const int64_t *pixel, int32_t count, char *to)
+{
+    const size_t bytes = (size_t)s->depth * sizeof(*from);
+
+    for (int32_t i = 0; i < count; i++)
+        memcpy(to + (size_t)i * bytes, from + pixel[i] * s->depth, bytes);
+}
+
+/* Pixels [begin, begin + count) and the lanes from `lane` on. `buffer`: of the thread: sums, then pixels side by side.
+ */
+static void run_task(const struct tile_product *s, const struct operands *o, int64_t begin, int32_t count, int32_t lane,
+                     char *buffer)
+{
+    const size_t pitch = (size_t)s->depth * sizeof(uint16_t);
+    const bool sparse = !s->backward && !is_dense(s), first = lane == 0;
+    const int32_t rest = count % PRODUCT_PIXELS, left = s->lanes - lane;
+    char *const copy = buffer + s->thread_bytes - s->copy_bytes;
+    int64_t wide[PRODUCT_MOST];
+    struct cpu_tile_task task = {.from = sparse ? copy : (const char *)(o->from + begin * s->depth),
+                                 .pitch = pitch,
+                                 .weights = o->weights,
+                                 .bias = o->bias,
+                                 .more = o->more,
+                                 .first = o->to,
+                                 .pixels = count,
+                                 .steps = s->depth / PRODUCT_DEPTH,
+                                 .lane = lane,
+                                 .end = lane + (left < s->task_lanes ? left : s->task_lanes),
+                                 .low = s->low,
+                                 .high = s->high,
+                                 .past = s->past};
+
+    if (!is_dense(s))
+        find_pixels(s, begin, count, wide);
+    for (int32_t i = 0; i < count; i++)
+        task.to[i] = o->to + (s->backward && !is_dense(s) ? wide[i] : begin + i) * s->lanes;
+    if (sparse)
+        gather(s, o->from, wide, count, copy);
+    else if (rest) {
+        memcpy(copy, o->from + (begin + count - rest) * s->depth, (size_t)rest * pitch);
+        task.last = copy;
+    }
+    task.lanes_first = (int64_t)(task.end - task.lane) <= (int64_t)count;
+    s->loops->multiply(&task, (float *)buffer);
+    for (int32_t i = 0; s->backward && !is_dense(s) && first && i < count; i++)
+        clear_field(s, begin + i, task.to[i]);
+}
+
+static void run(cvy_device *device, const struct tile_product *s, const struct operands *o, void *scratch)
+{
+    const int64_t parts = (s->lanes + s->task_lanes - 1) / s->task_lanes;
+    const int64_t tasks = (s->pixels + s->task_pixels - 1) / s->task_pixels * parts;
+
+#pragma omp parallel num_threads(device->threads)
+    {
+        char *const buffer = (char *)scratch + (size_t)omp_get_thread_num() * s->thread_bytes;
+        /* Whoever is free takes the next task: other programs may slow one core down. */
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t task = 0; task < tasks; task++) {
+            const int64_t begin = task / parts * s->task_pixels, left = s->pixels - begin;
+            run_task(s, o, begin, (int32_t)(left < s->task_pixels ? left : s->task_pixels),
+                     (int32_t)(task % parts) * s->task_lanes, buffer);
+        }
+        s->loops->finish();
+    }
+}
+
+cvy_status cpu_tile_product_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                void *const *out, void *scratch)
+{
+    const struct tile_product *const s = plan->state;
+    const struct operands o = {in[0], in[1], in[2], in[3], out[0]};
+
+    run(device, s, &o, scratch);
+    return CVY_OK;
+}
+
+cvy_status cpu_tile_product_bwd_data_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                         void *const *out, void *scratch)
+{
+    const struct operands o = {.from = in[1], .weights = in[0], .to = out[0]};
+
+    run(device, plan->state, &o, scratch);
+    return CVY_OK;
+}
+
+/* ---- prepare ---- */
+
+/* Why these loops do not take a convolution; NULL: they do. x: its input, or the gradient of that. */
+static const char *refusal(const struct cpu_device *device, const struct cvy_op_desc *desc, const struct cvy_tensor *x,
+                           const struct cvy_tensor *w)
+{
+    const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
+    const int32_t extra = desc->op == CVY_OP_CONV2D ? 4 : 2; /* inputs that there may be */
+    bool plain = attr->groups == 1;
+
+    for (int i = 0; i < 2; i++)
+        plain = plain && attr->kernel[i] == 1 && attr->pad[2 * i] == 0 && attr->pad[2 * i + 1] == 0;
+    for (int32_t i = extra; i < desc->inputs; i++)
+        plain = plain && !cvy_tensor_present(&desc->in[i]);
+    for (int32_t i = 1; i < desc->outputs; i++)
+        plain = plain && !cvy_tensor_present(&desc->out[i]);
+    if (!loops_here() || x->dtype != CVY_BF16 || w->dtype != CVY_BF16 || !plain)
+        return "tiles are for 1x1 convolutions of bf16 alone, where the processor has them";
+    if (!cpu_prefers_nhwc(device, desc->images, CVY_BF16))
+        return "images are channels-last here";
+    if (w->shape.dim[0] % PRODUCT_LANES || w->shape.dim[1] % PRODUCT_LANES)
+        return "channels are not a multiple of 32";
+    if (desc->inference && x->shape.dim[0] == 1)
+        return "one image is oneDNN's strength";
+    if (w->shape.dim[0] > INT16_MAX || w->shape.dim[1] > INT16_MAX)
+        return "too many channels";
+    return NULL;
+}
+
+/* So many pixels and lanes that every thread has some. */
+static void cut_tasks(struct tile_product *s, int threads)
+{
+    const int64_t blocks = (s->pixels + PRODUCT_PIXELS - 1) / PRODUCT_PIXELS, tasks = (int64_t)TASKS * threads;
+    const int64_t fitting = (int64_t)(COPY_BYTES / ((size_t)s->depth * sizeof(uint16_t) * PRODUCT_PIXELS));
+    const int64_t most = fitting < 1                               ? 1
+                         : fitting < PRODUCT_MOST / PRODUCT_PIXELS ? fitting
+                                                                   : PRODUCT_MOST / PRODUCT_PIXELS;
+    const int64_t pairs = s->lanes / PRODUCT_LANES, few = tasks / 2;
+    int64_t together = blocks / tasks, share = pairs;
+
+    together = together < 1 ? 1 : together < most ? together : most;
+    if (blocks < few) { /* as many pixels as may be, and lanes for the threads */
+        together = blocks < most ? blocks : most;
+        const int64_t chunks = (blocks + together - 1) / together, parts = (2 * threads + chunks - 1) / chunks;
+        share = (pairs + parts - 1) / parts;
+    }
+    s->task_pixels = (int32_t)together * PRODUCT_PIXELS;
+    s->task_lanes = (int32_t)share * PRODUCT_LANES;
+}
+
+/* Bias, residual and activation of a forward pass. */
+static void add_ends(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, struct tile_product *s)
+{
+    const enum cvy_activation activation = desc->attr.conv2d.activation;
+
+    if (desc->inputs > 2 && cvy_tensor_present(&desc->in[2]))
+        desc->in[2].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    if (desc->inputs > 3 && cvy_tensor_present(&desc->in[3])) {
+        desc->in[3].layout = desc->out[0].layout;
+        plan->in_place[0] = 3;
+    }
+    if (activation != CVY_ACTIVATION_NONE)
+        s->low = 0;
+    if (activation == CVY_ACTIVATION_RELU6)
+        s->high = 6;
+}
+
+/* x and y: the convolution's input and output, or their gradients. */
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
+                          struct cvy_tensor *x, struct cvy_tensor *w, struct cvy_tensor *y)
+{
+    const struct cpu_device *const cpu = cpu_of(device);
+    const char *const why = refusal(cpu, desc, x, w);
+    const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
+    const struct cvy_tensor *const result = backward ? x : y;
+    double bytes = sizeof(uint16_t);
+
+    plan->quiet = true;
+    if (why)
+        return cvy_fail(CVY_UNAVAILABLE, "%s", why);
+    plan->quiet = false;
+    x->layout = cpu_image_layout(cpu, desc->images, x->shape.dim[1], CVY_BF16);
+    y->layout = cpu_image_layout(cpu, desc->images, y->shape.dim[1], CVY_BF16);
+    w->layout = (struct cvy_layout){.kind = CVY_LAYOUT_OPAQUE,
+                                    .detail = backward ? &backward_weights : &forward_weights,
+                                    .detail_size = sizeof(struct tile_weights)};
+    struct tile_product s = {.loops = loops_here(),
+                             .backward = backward,
+                             .depth = (int32_t)w->shape.dim[backward ? 0 : 1],
+                             .lanes = (int32_t)w->shape.dim[backward ? 1 : 0],
+                             .pixels = y->shape.dim[0] * y->shape.dim[2] * y->shape.dim[3],
+                             .low = -INFINITY,
+                             .high = INFINITY};
+    for (int i = 0; i < 2; i++) {
+        s.stride[i] = desc->attr.conv2d.stride[i];
+        s.small[i] = (int32_t)y->shape.dim[2 + i];
+        s.wide[i] = (int32_t)x->shape.dim[2 + i];
+    }
+    for (int i = 0; i < 4; i++)
+        bytes *= (double)result->shape.dim[i];
+    s.past = desc->training && !backward && bytes >= (double)cpu->stream_bytes;
+    cut_tasks(&s, device->threads);
+    s.copy_bytes =
+        (size_t)s.depth * sizeof(uint16_t) * (size_t)(is_dense(&s) || backward ? PRODUCT_PIXELS : s.task_pixels);
+    s.thread_bytes = 2 * PRODUCT_PIXELS * PRODUCT_LANES * sizeof(float) + s.copy_bytes;
+    plan->scratch_bytes = (size_t)device->threads * s.thread_bytes;
+    snprintf(plan->implementation, sizeof(plan->implementation), "tiles:%s", s.loops->isa);
+    if (!backward)
+        add_ends(desc, plan, &s);
+    return cpu_state(plan, &s, sizeof(s));
+}
+
+cvy_status cpu_tile_product_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, &desc->in[0], &desc->in[1], &desc->out[0]);
+}
+
+cvy_status cpu_tile_product_bwd_data_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, &desc->out[0], &desc->in[0], &desc->in[1]);
+}
