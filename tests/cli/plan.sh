@@ -73,10 +73,12 @@ else:
     assert weights and max(weights.values()) == 1, weights.most_common(1)
 END
     done
-    # Weight gradients by tiles, in memory where the processor has none.
+    # 1x1 convolutions and weight gradients by tiles, in memory where the processor has none.
     expect 0 env CONVOY_CPU_LAYOUT=nhwc CONVOY_CPU_TILES=model CONVOY_KERNELS=first \
         "$convoy" info resnet18 --plan --mode train --precision bf16 "${small[@]}" --runs 0
     expect_text out 'cpu.conv2d_bwd_weights_tiles \(tiles:amx_bf16'
+    expect_text out 'cpu.conv2d_tiles \(tiles:amx_bf16'
+    expect_text out 'cpu.conv2d_bwd_data_tiles \(tiles:amx_bf16'
     expect 0 env CONVOY_CPU_TILES=model CONVOY_KERNELS=first \
         "$convoy" info resnext50-32x4d --plan --mode train --precision bf16 "${small[@]}" --runs 0
     expect_text out 'cpu.grouped_conv2d \(direct:amx_bf16'
