@@ -266,8 +266,9 @@ static void test_tiles_were_run(void **state)
 {
     (void)state;
     for (size_t i = 0; i < suite.backend->kernel_count; i++)
-        if (is_by_tiles(&suite.backend->kernels[i]))
-            assert_true(suite.exercised[i] && suite.narrowed[i]);
+        if (is_by_tiles(&suite.backend->kernels[i]) && has_cases(&suite.backend->kernels[i]) &&
+            !(suite.exercised[i] && suite.narrowed[i]))
+            fail_msg("no case runs \"%s\" in bf16", suite.backend->kernels[i].name);
 }
 
 /* Of several processes that have a part of the cases each some one must have run every kernel. */
