@@ -68,7 +68,8 @@ cvy_status cpu_reorder_tiles_prepare(cvy_device *device, struct cvy_op_desc *des
 
     (void)device;
     plan->quiet = true;
-    if (!from == !to || !loops_here() || (from ? &desc->out[0] : &desc->in[0])->layout.kind != CVY_LAYOUT_PLAIN)
+    if (!from == !to || !loops_here() || desc->in[0].dtype != CVY_BF16 || desc->out[0].dtype != CVY_BF16 ||
+        (from ? &desc->out[0] : &desc->in[0])->layout.kind != CVY_LAYOUT_PLAIN)
         return cvy_fail(CVY_UNAVAILABLE, "this kernel packs weights for tile products only");
     const int64_t *const dim = desc->in[0].shape.dim;
     const struct reorder state = {.loops = loops_here(),
@@ -327,6 +328,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     if (why)
         return cvy_fail(CVY_UNAVAILABLE, "%s", why);
     plan->quiet = false;
+    CVY_TRY(cpu_expect_images(desc, backward ? ~0U : ~(1U << 2), 1U, 0, 0)); /* the bias is f32 */
     x->layout = cpu_image_layout(cpu, desc->images, x->shape.dim[1], CVY_BF16);
     y->layout = cpu_image_layout(cpu, desc->images, y->shape.dim[1], CVY_BF16);
     w->layout = (struct cvy_layout){.kind = CVY_LAYOUT_OPAQUE,
