@@ -1,5 +1,6 @@
 /* The CPU backend: device, memory and the kernel table. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/autotune.h"
@@ -29,6 +30,16 @@ static void cpu_close(cvy_device *device)
     cvy_autotuner_close(device->autotuner);
     cpu_onednn_close(cpu_of(device));
     cvy_free(device);
+}
+
+enum cpu_tiles cpu_tiles_here(void)
+{
+    const char *tiles = getenv("CONVOY_CPU_TILES");
+    const enum cvy_isa isa = cvy_cpu_isa();
+
+    if (isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
+        return CPU_TILES_MODEL;
+    return isa >= CVY_ISA_AMX_BF16 ? CPU_TILES_PROCESSOR : CPU_TILES_NONE;
 }
 
 void cpu_add_setting(struct cpu_device *device, const char *name, const char *value)

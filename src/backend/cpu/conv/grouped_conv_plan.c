@@ -1,6 +1,5 @@
 /* Preparing convolutions with few channels in a group: which of them are taken, taps, steps, sizes. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/conv/grouped_conv_plan.h"
@@ -15,14 +14,13 @@ static size_t round_up(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* The loops with tiles; NULL: none here. CONVOY_CPU_TILES=model: those whose tiles are in memory. */
+/* The loops with tiles; NULL: none here. */
 static const struct cpu_grouped_loops *tiles_here(enum cvy_op op)
 {
-    const char *tiles = getenv("CONVOY_CPU_TILES");
-    const enum cvy_isa isa = cvy_cpu_isa();
-    const bool model = isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0;
+    const enum cpu_tiles tiles = cpu_tiles_here();
+    const bool model = tiles == CPU_TILES_MODEL;
 
-    if (!model && isa < CVY_ISA_AMX_BF16)
+    if (tiles == CPU_TILES_NONE)
         return NULL;
     if (op == CVY_OP_CONV2D_BWD_WEIGHTS)
         return CVY_IF_AVX(model ? &cpu_grouped_amx_bf16_gradient_model : &cpu_grouped_amx_bf16_gradient);

@@ -1,7 +1,5 @@
 /* Planning gradients of weights by tile products: planes, bands, panels and pieces (tile_gradient.c). */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "backend/cpu/conv/tile_gradient.h"
 #include "base/system.h"
@@ -210,12 +208,14 @@ static void count_bytes(struct tile_gradient *s)
 
 static const struct cpu_tile_gradient_loops *loops_here(void)
 {
-    const char *tiles = getenv("CONVOY_CPU_TILES");
-    const enum cvy_isa isa = cvy_cpu_isa();
-
-    if (isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
+    switch (cpu_tiles_here()) {
+    case CPU_TILES_PROCESSOR:
+        return CVY_IF_AVX(&cpu_tile_gradient_amx_bf16);
+    case CPU_TILES_MODEL:
         return CVY_IF_AVX(&cpu_tile_gradient_amx_bf16_model);
-    return isa == CVY_ISA_AMX_BF16 ? CVY_IF_AVX(&cpu_tile_gradient_amx_bf16) : NULL;
+    default:
+        return NULL;
+    }
 }
 
 /* Pixels and places of pixels are counted in 32 bits. */

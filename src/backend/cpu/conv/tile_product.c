@@ -14,7 +14,6 @@
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/conv/tile_product.h"
@@ -46,12 +45,14 @@ size_t cpu_tile_weights_bytes(const struct cvy_tensor *tensor)
 
 static const struct cpu_tile_product_loops *loops_here(void)
 {
-    const char *tiles = getenv("CONVOY_CPU_TILES");
-    const enum cvy_isa isa = cvy_cpu_isa();
-
-    if (isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
+    switch (cpu_tiles_here()) {
+    case CPU_TILES_PROCESSOR:
+        return CVY_IF_AVX(&cpu_tile_product_amx_bf16);
+    case CPU_TILES_MODEL:
         return CVY_IF_AVX(&cpu_tile_product_amx_bf16_model);
-    return isa == CVY_ISA_AMX_BF16 ? CVY_IF_AVX(&cpu_tile_product_amx_bf16) : NULL;
+    default:
+        return NULL;
+    }
 }
 
 struct reorder {
