@@ -1,8 +1,7 @@
-/* Convolutions of 1 x 1 pixel of channels-last bf16 images by tile products:
+/* Convolutions of 1 x 1 pixel of channels-last bf16 images by tile products. With x and dx at pixels (p, q) * stride:
  *
- *     y[n][p][q][k] = activation(sum over c of x[n][p * stride][q * stride][c] * w[k][c] + bias[k] +
- * residual[n][p][q][k]) dx[n][p * stride][q * stride][c] = sum over k of dy[n][p][q][k] * w[k][c],   0 in the pixels
- * that are left out
+ *     y[n][p][q][k] = activation(sum over c of x[n][..][..][c] * w[k][c] + bias[k] + residual[n][p][q][k])
+ *     dx[n][..][..][c] = sum over k of dy[n][p][q][k] * w[k][c]; 0 in the pixels that the stride leaves out
  *
  * Each is a product of a matrix of pixels with one of weights, which lie in the order of a tile's right side already
  * (an opaque layout). A tile's rows are 16 pixels as they lie in memory; two by two tiles of sums stay in registers
@@ -31,10 +30,11 @@ struct tile_weights {
 };
 static const struct tile_weights forward_weights = {false}, backward_weights = {true};
 
+/* NULL: they have another layout. Opaque ones are told apart by the size of their details. */
 static const struct tile_weights *weights_of(const struct cvy_layout *layout)
 {
-    return layout->kind == CVY_LAYOUT_OPAQUE && layout->detail_size == sizeof(struct tile_weights) ? layout->detail
-                                                                                                   : NULL;
+    const bool ours = layout->kind == CVY_LAYOUT_OPAQUE && layout->detail_size == sizeof(struct tile_weights);
+    return ours ? layout->detail : NULL;
 }
 
 size_t cpu_tile_weights_bytes(const struct cvy_tensor *tensor)
@@ -63,8 +63,8 @@ struct reorder {
 
 cvy_status cpu_reorder_tiles_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    const struct tile_weights *const from = weights_of(&desc->in[0].layout), *const to =
-                                                                                 weights_of(&desc->out[0].layout);
+    const struct tile_weights *const from = weights_of(&desc->in[0].layout);
+    const struct tile_weights *const to = weights_of(&desc->out[0].layout);
     const struct tile_weights *const packed = from ? from : to;
 
     (void)device;
@@ -176,7 +176,7 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
                      char *buffer)
 {
     const size_t pitch = (size_t)s->depth * sizeof(uint16_t);
-    const bool sparse = !s->backward && !is_dense(s), first = lane == 0;
+    const bool dense = is_dense(s), sparse = !s->backward && !dense, scattered = s->backward && !dense;
     const int32_t rest = count % PRODUCT_PIXELS, left = s->lanes - lane;
     char *const copy = buffer + s->thread_bytes - s->copy_bytes;
     int64_t wide[PRODUCT_MOST];
@@ -194,10 +194,10 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
                                  .high = s->high,
                                  .past = s->past};
 
-    if (!is_dense(s))
+    if (!dense)
         find_pixels(s, begin, count, wide);
     for (int32_t i = 0; i < count; i++)
-        task.to[i] = o->to + (s->backward && !is_dense(s) ? wide[i] : begin + i) * s->lanes;
+        task.to[i] = o->to + (scattered ? wide[i] : begin + i) * s->lanes;
     if (sparse)
         gather(s, o->from, wide, count, copy);
     else if (rest) {
@@ -206,7 +206,7 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
     }
     task.lanes_first = (int64_t)(task.end - task.lane) <= (int64_t)count;
     s->loops->multiply(&task, (float *)buffer);
-    for (int32_t i = 0; s->backward && !is_dense(s) && first && i < count; i++)
+    for (int32_t i = 0; scattered && lane == 0 && i < count; i++)
         clear_field(s, begin + i, task.to[i]);
 }
 
@@ -315,6 +315,36 @@ static void add_ends(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, str
         s->high = 6;
 }
 
+/* What is computed; how it is cut into tasks is added later. */
+static struct tile_product describe(const struct cvy_op_desc *desc, const struct cvy_tensor *x,
+                                    const struct cvy_tensor *w, const struct cvy_tensor *y)
+{
+    const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
+    struct tile_product s = {.loops = loops_here(),
+                             .backward = backward,
+                             .depth = (int32_t)w->shape.dim[backward ? 0 : 1],
+                             .lanes = (int32_t)w->shape.dim[backward ? 1 : 0],
+                             .pixels = y->shape.dim[0] * y->shape.dim[2] * y->shape.dim[3],
+                             .low = -INFINITY,
+                             .high = INFINITY};
+
+    for (int i = 0; i < 2; i++) {
+        s.stride[i] = desc->attr.conv2d.stride[i];
+        s.small[i] = (int32_t)y->shape.dim[2 + i];
+        s.wide[i] = (int32_t)x->shape.dim[2 + i];
+    }
+    return s;
+}
+
+/* A thread's sums, and pixels side by side: all of a task, or the last ones where these are not PRODUCT_PIXELS. */
+static void count_bytes(struct tile_product *s)
+{
+    const int32_t copied = is_dense(s) || s->backward ? PRODUCT_PIXELS : s->task_pixels;
+
+    s->copy_bytes = (size_t)s->depth * sizeof(uint16_t) * (size_t)copied;
+    s->thread_bytes = 2 * PRODUCT_PIXELS * PRODUCT_LANES * sizeof(float) + s->copy_bytes;
+}
+
 /* x and y: the convolution's input and output, or their gradients. */
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
                           struct cvy_tensor *x, struct cvy_tensor *w, struct cvy_tensor *y)
@@ -322,8 +352,6 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     const struct cpu_device *const cpu = cpu_of(device);
     const char *const why = refusal(cpu, desc, x, w);
     const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
-    const struct cvy_tensor *const result = backward ? x : y;
-    double bytes = sizeof(uint16_t);
 
     plan->quiet = true;
     if (why)
@@ -335,25 +363,10 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     w->layout = (struct cvy_layout){.kind = CVY_LAYOUT_OPAQUE,
                                     .detail = backward ? &backward_weights : &forward_weights,
                                     .detail_size = sizeof(struct tile_weights)};
-    struct tile_product s = {.loops = loops_here(),
-                             .backward = backward,
-                             .depth = (int32_t)w->shape.dim[backward ? 0 : 1],
-                             .lanes = (int32_t)w->shape.dim[backward ? 1 : 0],
-                             .pixels = y->shape.dim[0] * y->shape.dim[2] * y->shape.dim[3],
-                             .low = -INFINITY,
-                             .high = INFINITY};
-    for (int i = 0; i < 2; i++) {
-        s.stride[i] = desc->attr.conv2d.stride[i];
-        s.small[i] = (int32_t)y->shape.dim[2 + i];
-        s.wide[i] = (int32_t)x->shape.dim[2 + i];
-    }
-    for (int i = 0; i < 4; i++)
-        bytes *= (double)result->shape.dim[i];
-    s.past = desc->training && !backward && bytes >= (double)cpu->stream_bytes;
+    struct tile_product s = describe(desc, x, w, y);
+    s.past = desc->training && !backward && cpu_tensor_bytes(device, y) >= cpu->stream_bytes;
     cut_tasks(&s, device->threads);
-    s.copy_bytes =
-        (size_t)s.depth * sizeof(uint16_t) * (size_t)(is_dense(&s) || backward ? PRODUCT_PIXELS : s.task_pixels);
-    s.thread_bytes = 2 * PRODUCT_PIXELS * PRODUCT_LANES * sizeof(float) + s.copy_bytes;
+    count_bytes(&s);
     plan->scratch_bytes = (size_t)device->threads * s.thread_bytes;
     snprintf(plan->implementation, sizeof(plan->implementation), "tiles:%s", s.loops->isa);
     if (!backward)
