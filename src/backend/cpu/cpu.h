@@ -212,6 +212,8 @@ CPU_KERNEL(cpu_tile_gradient);
 CPU_KERNEL(cpu_tile_product);
 CPU_KERNEL(cpu_tile_product_bwd_data);
 CPU_KERNEL(cpu_reorder_tiles);
+CPU_KERNEL(cpu_tile_window);
+CPU_KERNEL(cpu_tile_window_bwd_data);
 /* Bytes of weights that lie as tile products want them (conv/tile_product.c); 0: they do not. */
 size_t cpu_tile_weights_bytes(const struct cvy_tensor *tensor);
 CPU_KERNEL(cpu_grouped_conv2d);

@@ -1,0 +1,435 @@
+/* Convolutions with windows of channels-last bf16 images by tile products, while a network is trained: forward, and the
+ * gradient of the data; groups of 16 channels, or of a multiple of 32, too.
+ *
+ * Places are pixels with zeros between the rows of an image and between images, as wide as the padding: there a tap of
+ * the window is a distance, and a tile's rows are 16 places one after the other, whatever lies among them. A band, some
+ * rows of an image or some whole images, is copied into such places, a thread's own, for each remainder of pixels by
+ * the stride that a tap reads (planes). The gradient of strided data is that of as many kinds of pixels ("parts") as
+ * the stride has remainders: each is a convolution of dy with some taps. 64 places by 16 lanes are summed over all taps
+ * and channels in registers. */
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/conv/tile_window.h"
+#include "base/system.h"
+
+#define BAND_BYTES  ((size_t)512 << 10) /* of places: in the second-level cache, beside weights */
+#define BAND_PLACES 1024                /* at most */
+#define TASKS       4                   /* for each thread, where there are so many rows */
+#define MAX_EXTENT  (INT16_MAX)         /* of images and channels */
+
+static int32_t divide_up(int64_t a, int64_t b)
+{
+    return (int32_t)((a + b - 1) / b);
+}
+
+static int32_t larger(int64_t a, int64_t b)
+{
+    return (int32_t)(a > b ? a : b);
+}
+
+/* ---- weights ---- */
+
+/* Those of 16 lanes and one step of depth, all taps: w is (K, C/g, R, S). */
+static void pack_step(const struct tile_window *s, const uint16_t *w, int32_t lane, int32_t step, uint16_t *to)
+{
+    const int32_t first = lane / s->group_lanes * s->group_depth; /* channel of the source where the group begins */
+    const int32_t window = s->window, row = (s->backward ? s->group_lanes : s->group_depth) * window;
+
+    memset(to, 0, (size_t)window * WINDOW_BYTES);
+    for (int32_t l = 0; l < 16; l++)
+        for (int32_t d = 0; d < s->depth; d++) {
+            const int32_t deep = step * s->depth + d; /* in the group */
+            const uint16_t *const from =
+                s->backward ? w + (size_t)(first + deep) * (size_t)row + (size_t)((lane + l) % s->group_lanes * window)
+                            : w + (size_t)(lane + l) * (size_t)row + (size_t)(deep * window);
+            for (int32_t t = 0; t < window; t++)
+                to[(size_t)t * (WINDOW_BYTES / 2) + (size_t)(d / 2 * 32 + 2 * l + d % 2)] = from[t];
+        }
+}
+
+/* ---- bands ---- */
+
+struct band {
+    const struct window_part *part;
+    int64_t image;
+    int32_t images, row, rows; /* of places */
+};
+
+static struct band band_at(const struct tile_window *s, int64_t task)
+{
+    const struct window_part *part = s->part;
+    while (task >= part->bands) {
+        task -= part->bands;
+        part++;
+    }
+    struct band band = {.part = part,
+                        .image = task / part->image_bands * part->band_images,
+                        .row = (int32_t)(task % part->image_bands) * part->band_rows};
+    const int64_t images = s->batch - band.image;
+    const int32_t rows = part->axis[0].places - band.row;
+    band.images = (int32_t)(images < part->band_images ? images : part->band_images);
+    band.rows = rows < part->band_rows ? rows : part->band_rows;
+    return band;
+}
+
+/* One row of places of a plane; `from`: its pixels, NULL: there are none. */
+static void copy_row(const struct tile_window *s, const struct window_axis *column, int32_t plane, int32_t count,
+                     const uint16_t *from, uint16_t *to)
+{
+    const size_t channels = (size_t)s->source_channels, bytes = channels * sizeof(*to);
+    const int32_t offset = column->offset[plane], step = column->source_step;
+    const int32_t begin = offset < 0 ? divide_up(-offset, step) : 0;
+    const int32_t past = s->source[1] - offset, most = past > 0 ? divide_up(past, step) : 0;
+    const int32_t end = most < count ? most : count;
+
+    if (!from || begin >= end) {
+        memset(to, 0, (size_t)count * bytes);
+        return;
+    }
+    memset(to, 0, (size_t)begin * bytes);
+    if (step == 1)
+        memcpy(to + (size_t)begin * channels, from + (size_t)(begin + offset) * channels,
+               (size_t)(end - begin) * bytes);
+    else
+        for (int32_t i = begin; i < end; i++)
+            memcpy(to + (size_t)i * channels, from + (size_t)(i * step + offset) * channels, bytes);
+    memset(to + (size_t)end * channels, 0, (size_t)(count - end) * bytes);
+}
+
+/* All planes of a band: `places` of them, with what is behind the last row. */
+static void copy_band(const struct tile_window *s, const struct band *band, const uint16_t *source, int32_t places,
+                      char *to)
+{
+    const struct window_axis *const row = &band->part->axis[0], *const column = &band->part->axis[1];
+    const int64_t image = (int64_t)s->source[0] * s->source[1] * s->source_channels;
+
+    for (int32_t plane = 0; plane < row->planes * column->planes; plane++) {
+        uint16_t *const at = (uint16_t *)(to + (size_t)plane * s->plane_bytes);
+        for (int32_t m = 0; m * column->pitch < places; m++) {
+            const int32_t i = m / row->pitch < band->images ? m / row->pitch : band->images - 1;
+            const int64_t h =
+                (int64_t)(band->row + m - i * row->pitch) * row->source_step + row->offset[plane / column->planes];
+            const int32_t left = places - m * column->pitch;
+            const bool inside = h >= 0 && h < s->source[0];
+            copy_row(s, column, plane % column->planes, left < column->pitch ? left : column->pitch,
+                     inside ? source + (band->image + i) * image + h * s->source[1] * s->source_channels : NULL,
+                     at + (size_t)m * (size_t)column->pitch * (size_t)s->source_channels);
+        }
+    }
+}
+
+/* Where each place's result belongs. */
+static void find_results(const struct tile_window *s, const struct band *band, uint16_t *result, int32_t places,
+                         uint16_t **to)
+{
+    const struct window_axis *const row = &band->part->axis[0], *const column = &band->part->axis[1];
+
+    memset(to, 0, (size_t)places * sizeof(*to));
+    for (int32_t i = 0; i < band->images; i++)
+        for (int32_t m = 0; m < band->rows; m++) {
+            uint16_t **const at = to + (int64_t)(i * row->pitch + m) * column->pitch;
+            const int64_t h = row->first + (int64_t)(band->row + m) * row->step;
+            const int64_t pixel = ((band->image + i) * s->result[0] + h) * s->result[1] + column->first;
+            for (int32_t q = 0; q < column->places; q++)
+                at[q] = result + (pixel + (int64_t)q * column->step) * s->lanes;
+        }
+}
+
+static void run_task(const struct tile_window *s, int64_t index, const uint16_t *source, const char *weights,
+                     uint16_t *result, char *buffer)
+{
+    const struct band band = band_at(s, index);
+    const struct window_axis *const row = &band.part->axis[0], *const column = &band.part->axis[1];
+    const int32_t rows = (band.images - 1) * row->pitch + band.rows;
+    const int32_t places = divide_up((int64_t)rows * column->pitch, WINDOW_PLACES) * WINDOW_PLACES;
+    const int32_t behind = row->reach * column->pitch + column->reach;
+    char *const copies = buffer + 2 * WINDOW_PLACES * WINDOW_LANES * sizeof(float);
+    uint16_t **const to = (uint16_t **)(copies + s->plane_bytes * (size_t)s->most_planes);
+
+    copy_band(s, &band, source, places + behind, copies);
+    find_results(s, &band, result, places, to);
+    const struct cpu_window_task task = {.source = copies,
+                                         .pitch = (size_t)s->source_channels * sizeof(uint16_t),
+                                         .weights = weights,
+                                         .taps = &band.part->taps,
+                                         .to = to,
+                                         .places = places,
+                                         .lanes = s->lanes,
+                                         .steps = s->steps,
+                                         .window = s->window,
+                                         .group = s->group,
+                                         .depth = s->depth};
+    s->loops->multiply(&task, (float *)buffer);
+}
+
+static cvy_status run(cvy_device *device, const struct tile_window *s, const void *source, const void *w, void *result,
+                      void *scratch)
+{
+    const int64_t packs = (int64_t)(s->lanes / 16) * s->steps;
+
+#pragma omp parallel num_threads(device->threads)
+    {
+        char *const buffer = (char *)scratch + s->weight_bytes + (size_t)omp_get_thread_num() * s->thread_bytes;
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < packs; i++)
+            pack_step(s, w, (int32_t)(i / s->steps) * 16, (int32_t)(i % s->steps),
+                      (uint16_t *)((char *)scratch + (size_t)i * (size_t)s->window * WINDOW_BYTES));
+            /* Whoever is free takes the next task: other programs may slow one core down. */
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < s->tasks; i++)
+            run_task(s, i, source, scratch, result, buffer);
+    }
+    return CVY_OK;
+}
+
+cvy_status cpu_tile_window_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                               void *const *out, void *scratch)
+{
+    return run(device, plan->state, in[0], in[1], out[0], scratch);
+}
+
+cvy_status cpu_tile_window_bwd_data_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                        void *const *out, void *scratch)
+{
+    return run(device, plan->state, in[1], in[0], out[0], scratch);
+}
+
+/* ---- prepare ---- */
+
+static const struct cpu_tile_window_loops *loops_here(void)
+{
+    const char *tiles = getenv("CONVOY_CPU_TILES");
+    const enum cvy_isa isa = cvy_cpu_isa();
+
+    if (isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
+        return CVY_IF_AVX(&cpu_tile_window_amx_bf16_model);
+    return isa == CVY_ISA_AMX_BF16 ? CVY_IF_AVX(&cpu_tile_window_amx_bf16) : NULL;
+}
+
+/* Why these loops do not take a convolution; NULL: they do. x: its input, y its output, or their gradients. */
+static const char *refusal(const struct cpu_device *device, const struct cvy_op_desc *desc, const struct cvy_tensor *x,
+                           const struct cvy_tensor *w, const struct cvy_tensor *y)
+{
+    const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
+    const int64_t inputs = w->shape.dim[1], outputs = w->shape.dim[0] / attr->groups;
+    bool plain = attr->activation == CVY_ACTIVATION_NONE;
+
+    for (int32_t i = 2; i < desc->inputs; i++)
+        plain = plain && !cvy_tensor_present(&desc->in[i]);
+    for (int32_t i = 1; i < desc->outputs; i++)
+        plain = plain && !cvy_tensor_present(&desc->out[i]);
+    if (!loops_here() || x->dtype != CVY_BF16 || w->dtype != CVY_BF16 || !plain || desc->inference)
+        return "tiles are for windows of bf16 alone, in training, where the processor has them";
+    if (attr->kernel[0] * attr->kernel[1] == 1 || (int64_t)attr->kernel[0] * attr->kernel[1] > WINDOW_TAPS)
+        return "a window of one tap or too many";
+    if (attr->stride[0] > 2 || attr->stride[1] > 2)
+        return "a stride above 2";
+    if (!cpu_prefers_nhwc(device, desc->images, CVY_BF16))
+        return "images are channels-last here";
+    if (x->shape.dim[1] % 32 || y->shape.dim[1] % 32)
+        return "channels are not a multiple of 32";
+    if (attr->groups > 1 && (inputs != outputs || (inputs != 16 && inputs % 32 != 0)))
+        return "groups of other than 16 channels or a multiple of 32";
+    for (int i = 1; i < 4; i++)
+        if (x->shape.dim[i] > MAX_EXTENT || y->shape.dim[i] > MAX_EXTENT)
+            return "too large images or too many channels";
+    return NULL;
+}
+
+/* Places from one row to the next, so that none reads what belongs to another row. */
+static void measure_pitch(struct window_axis *axis, int32_t source)
+{
+    const int32_t read = axis->places - 1 + axis->reach;
+    int32_t first = read, last = 0;
+
+    for (int32_t p = 0; p < axis->planes; p++) {
+        const int32_t offset = axis->offset[p], end = source - 1 - offset;
+        const int32_t begin = offset < 0 ? divide_up(-offset, axis->source_step) : 0;
+        first = begin < first ? begin : first;
+        last = larger(last, end < 0 ? 0 : end / axis->source_step);
+    }
+    last = last < read ? last : read;
+    axis->pitch = larger(larger(axis->places, last + 1), read + 1 - first);
+}
+
+/* Forward: the place of an output pixel is its own; tap r reads plane (r * dilation) % stride. */
+static void forward_axis(const struct cvy_conv2d_attr *attr, int d, int32_t source, int32_t result,
+                         struct window_axis *axis)
+{
+    const int32_t last = (attr->kernel[d] - 1) * attr->dilation[d], stride = attr->stride[d];
+
+    *axis =
+        (struct window_axis){.places = result, .step = 1, .source_step = stride, .planes = 1, .reach = last / stride};
+    for (int32_t r = 0; r < attr->kernel[d]; r++)
+        axis->planes = larger(axis->planes, r * attr->dilation[d] % stride + 1);
+    for (int32_t p = 0; p < axis->planes; p++)
+        axis->offset[p] = p - attr->pad[2 * d];
+    measure_pitch(axis, source);
+}
+
+/* Backward: pixels h of dx with (h + pad) % stride == kind; tap r with (r * dilation) % stride == kind reads dy at
+ * (h + pad - r * dilation) / stride. false: there are no such pixels. */
+static bool backward_axis(const struct cvy_conv2d_attr *attr, int d, int32_t kind, int32_t source, int32_t result,
+                          struct window_axis *axis)
+{
+    const int32_t stride = attr->stride[d], before = attr->pad[2 * d] - kind;
+    const int32_t first = before > 0 ? divide_up(before, stride) : 0, end = result - 1 + before;
+    int32_t least = INT32_MAX, most = 0;
+
+    if (end < 0 || end / stride < first)
+        return false;
+    for (int32_t r = 0; r < attr->kernel[d]; r++)
+        if (r * attr->dilation[d] % stride == kind) {
+            const int32_t shift = r * attr->dilation[d] / stride;
+            least = shift < least ? shift : least;
+            most = larger(most, shift);
+        }
+    *axis = (struct window_axis){.places = end / stride - first + 1,
+                                 .first = first * stride - before,
+                                 .step = stride,
+                                 .source_step = 1,
+                                 .planes = 1,
+                                 .offset = {first - most},
+                                 .reach = least == INT32_MAX ? 0 : most - least};
+    measure_pitch(axis, source);
+    return true;
+}
+
+/* Where a tap reads, in places of its plane; -1: not this kind of pixels. */
+static int32_t tap_place(const struct tile_window *s, const struct cvy_conv2d_attr *attr, int d, int32_t r,
+                         int32_t kind, const struct window_axis *axis, const struct window_axis *first)
+{
+    const int32_t shift = r * attr->dilation[d] / attr->stride[d], phase = r * attr->dilation[d] % attr->stride[d];
+    (void)first;
+    if (!s->backward)
+        return shift;
+    /* offset[0] = first - most, and axis->first = first * stride - pad + kind */
+    const int32_t most = (axis->first + attr->pad[2 * d] - kind) / attr->stride[d] - axis->offset[0];
+    return phase == kind ? most - shift : -1;
+}
+
+static void find_taps(const struct tile_window *s, const struct cvy_conv2d_attr *attr, const int32_t kind[2],
+                      struct window_part *part)
+{
+    const struct window_axis *const row = &part->axis[0], *const column = &part->axis[1];
+    const size_t pitch = (size_t)s->source_channels * sizeof(uint16_t);
+
+    for (int32_t r = 0; r < attr->kernel[0]; r++)
+        for (int32_t c = 0; c < attr->kernel[1]; c++) {
+            const int32_t y = tap_place(s, attr, 0, r, kind[0], row, row),
+                          x = tap_place(s, attr, 1, c, kind[1], column, column);
+            const int32_t plane = s->backward ? 0
+                                              : r * attr->dilation[0] % attr->stride[0] * column->planes +
+                                                    c * attr->dilation[1] % attr->stride[1];
+            if (y < 0 || x < 0)
+                continue;
+            part->taps.source[part->taps.count] =
+                (size_t)plane * s->plane_bytes + ((size_t)y * (size_t)column->pitch + (size_t)x) * pitch;
+            part->taps.weights[part->taps.count++] = (size_t)(r * attr->kernel[1] + c) * WINDOW_BYTES;
+        }
+}
+
+/* Whole images where one fits, else rows of one. */
+static void cut_bands(struct tile_window *s, struct window_part *part, int threads)
+{
+    const struct window_axis *const row = &part->axis[0], *const column = &part->axis[1];
+    const int64_t planes = (int64_t)row->planes * column->planes;
+    const int64_t fitting = (int64_t)(BAND_BYTES / ((size_t)s->source_channels * sizeof(uint16_t))) / planes;
+    const int64_t all = s->batch * row->pitch * column->pitch, share = all / ((int64_t)TASKS * threads);
+    int64_t most = fitting < BAND_PLACES ? fitting : BAND_PLACES;
+
+    most = share < most ? larger(share, WINDOW_PLACES) : most;
+    const int64_t rows = larger(most / column->pitch, 1);
+    part->band_images = 1;
+    part->band_rows = row->places;
+    if (rows >= row->pitch)
+        part->band_images = (int32_t)(rows / row->pitch < s->batch ? rows / row->pitch : s->batch);
+    else if (rows < row->places)
+        part->band_rows = divide_up(row->places, divide_up(row->places, rows));
+    part->image_bands = divide_up(row->places, part->band_rows);
+    part->bands = part->image_bands * divide_up(s->batch, part->band_images);
+    const int64_t band_rows = (int64_t)(part->band_images - 1) * row->pitch + part->band_rows;
+    const int64_t places = divide_up(band_rows * column->pitch, WINDOW_PLACES) * (int64_t)WINDOW_PLACES;
+    s->most_places = larger(s->most_places, places + (int64_t)row->reach * column->pitch + column->reach);
+    s->most_planes = larger(s->most_planes, planes);
+    s->tasks += part->bands;
+}
+
+static void make_parts(struct tile_window *s, const struct cvy_conv2d_attr *attr, int threads)
+{
+    int32_t kinds[WINDOW_PARTS][2];
+    const int32_t rows = s->backward ? attr->stride[0] : 1, columns = s->backward ? attr->stride[1] : 1;
+
+    for (int32_t k = 0; k < rows * columns; k++) {
+        struct window_part *const part = &s->part[s->parts];
+        const int32_t kind[2] = {k / columns, k % columns};
+        bool there = true;
+        for (int d = 0; d < 2; d++)
+            if (s->backward)
+                there = there && backward_axis(attr, d, kind[d], s->source[d], s->result[d], &part->axis[d]);
+            else
+                forward_axis(attr, d, s->source[d], s->result[d], &part->axis[d]);
+        if (!there)
+            continue;
+        memcpy(kinds[s->parts++], kind, sizeof(kind));
+        cut_bands(s, part, threads);
+    }
+    s->plane_bytes = (size_t)s->most_places * (size_t)s->source_channels * sizeof(uint16_t);
+    s->plane_bytes = (s->plane_bytes + WINDOW_LINE - 1) / WINDOW_LINE * WINDOW_LINE;
+    for (int32_t k = 0; k < s->parts; k++)
+        find_taps(s, attr, kinds[k], &s->part[k]);
+}
+
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
+                          struct cvy_tensor *x, struct cvy_tensor *w, struct cvy_tensor *y)
+{
+    const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
+    const struct cpu_device *const cpu = cpu_of(device);
+    const char *const why = refusal(cpu, desc, x, w, y);
+    const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
+    const struct cvy_tensor *const from = backward ? y : x, *const to = backward ? x : y;
+
+    plan->quiet = true;
+    if (why)
+        return cvy_fail(CVY_UNAVAILABLE, "%s", why);
+    plan->quiet = false;
+    x->layout = cpu_image_layout(cpu, desc->images, x->shape.dim[1], CVY_BF16);
+    y->layout = cpu_image_layout(cpu, desc->images, y->shape.dim[1], CVY_BF16);
+    w->layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    struct tile_window s = {.loops = loops_here(),
+                            .backward = backward,
+                            .batch = x->shape.dim[0],
+                            .source_channels = (int32_t)from->shape.dim[1],
+                            .lanes = (int32_t)to->shape.dim[1],
+                            .window = attr->kernel[0] * attr->kernel[1]};
+    for (int d = 0; d < 2; d++) {
+        s.source[d] = (int32_t)from->shape.dim[2 + d];
+        s.result[d] = (int32_t)to->shape.dim[2 + d];
+    }
+    s.group_lanes = s.lanes / attr->groups;
+    s.group_depth = s.source_channels / attr->groups;
+    s.depth = s.group_depth == 16 ? 16 : 32;
+    s.steps = s.group_depth / s.depth;
+    s.group = s.group_lanes;
+    make_parts(&s, attr, device->threads);
+    s.weight_bytes = (size_t)(s.lanes / 16) * (size_t)s.steps * (size_t)s.window * WINDOW_BYTES;
+    s.thread_bytes = 2 * WINDOW_PLACES * WINDOW_LANES * sizeof(float) + s.plane_bytes * (size_t)s.most_planes +
+                     (size_t)s.most_places * sizeof(uint16_t *);
+    s.thread_bytes = (s.thread_bytes + WINDOW_LINE - 1) / WINDOW_LINE * WINDOW_LINE;
+    plan->scratch_bytes = s.weight_bytes + (size_t)device->threads * s.thread_bytes;
+    snprintf(plan->implementation, sizeof(plan->implementation), "windows:%s", s.loops->isa);
+    return cpu_state(plan, &s, sizeof(s));
+}
+
+cvy_status cpu_tile_window_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, &desc->in[0], &desc->in[1], &desc->out[0]);
+}
+
+cvy_status cpu_tile_window_bwd_data_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, &desc->out[0], &desc->in[0], &desc->in[1]);
+}
