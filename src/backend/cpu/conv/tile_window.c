@@ -32,22 +32,32 @@ static int32_t larger(int64_t a, int64_t b)
 
 /* ---- weights ---- */
 
-/* Those of 16 lanes and one step of depth, all taps: w is (K, C/g, R, S). */
-static void pack_step(const struct tile_window *s, const uint16_t *w, int32_t lane, int32_t step, uint16_t *to)
+/* Pairs of weights of 16 lanes, which lie `lane_step` apart, of one pair of the depth, whose second is `second` behind
+ * the first, into all taps' tiles. */
+static inline void pack_pair(const uint16_t *from, size_t lane_step, size_t second, int32_t window, uint32_t *to)
 {
-    const int32_t first = lane / s->group_lanes * s->group_depth; /* channel of the source where the group begins */
-    const int32_t window = s->window, row = (s->backward ? s->group_lanes : s->group_depth) * window;
+    for (int32_t l = 0; l < 16; l++, from += lane_step)
+        for (int32_t t = 0; t < window; t++)
+            to[(size_t)t * (WINDOW_BYTES / 4) + (size_t)l] = from[t] | (uint32_t)from[second + (size_t)t] << 16;
+}
 
-    memset(to, 0, (size_t)window * WINDOW_BYTES);
-    for (int32_t l = 0; l < 16; l++)
-        for (int32_t d = 0; d < s->depth; d++) {
-            const int32_t deep = step * s->depth + d; /* in the group */
-            const uint16_t *const from =
-                s->backward ? w + (size_t)(first + deep) * (size_t)row + (size_t)((lane + l) % s->group_lanes * window)
-                            : w + (size_t)(lane + l) * (size_t)row + (size_t)(deep * window);
-            for (int32_t t = 0; t < window; t++)
-                to[(size_t)t * (WINDOW_BYTES / 2) + (size_t)(d / 2 * 32 + 2 * l + d % 2)] = from[t];
-        }
+/* Those of 16 lanes and one step of depth, all taps: w is (K, C/g, R, S). */
+static void pack_step(const struct tile_window *s, const uint16_t *w, int32_t lane, int32_t step, uint32_t *to)
+{
+    const size_t window = (size_t)s->window, row = (size_t)(s->backward ? s->group_lanes : s->group_depth) * window;
+    const size_t first = (size_t)(lane / s->group_lanes * s->group_depth + step * s->depth); /* channel of the source */
+    const size_t deep = (size_t)(step * s->depth), inside = (size_t)(lane % s->group_lanes); /* in the group */
+    const uint16_t *const from =
+        s->backward ? w + first * row + inside * window : w + (size_t)lane * row + deep * window;
+    const size_t depth_step = s->backward ? row : window, lane_step = s->backward ? window : row;
+
+    for (int32_t d = 0; d < s->depth; d += 2, to += WINDOW_LINE / 4) {
+        const uint16_t *const at = from + (size_t)d * depth_step;
+        if (window == 9)
+            pack_pair(at, lane_step, depth_step, 9, to);
+        else
+            pack_pair(at, lane_step, depth_step, s->window, to);
+    }
 }
 
 /* ---- bands ---- */
@@ -176,7 +186,7 @@ static cvy_status run(cvy_device *device, const struct tile_window *s, const voi
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < packs; i++)
             pack_step(s, w, (int32_t)(i / s->steps) * 16, (int32_t)(i % s->steps),
-                      (uint16_t *)((char *)scratch + (size_t)i * (size_t)s->window * WINDOW_BYTES));
+                      (uint32_t *)((char *)scratch + (size_t)i * (size_t)s->window * WINDOW_BYTES));
             /* Whoever is free takes the next task: other programs may slow one core down. */
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < s->tasks; i++)
