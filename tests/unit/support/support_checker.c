@@ -104,8 +104,7 @@ static bool thread_promise(const struct cvy_kernel *row)
     if (suite.cpu->gpu) /* has none, but must do the same again and again */
         return suite_is_emulated() || !sums_in_any_order(row);
     return is_grouped(row) || strcmp(row->name, "cpu.conv2d_bwd_weights_bf16") == 0 ||
-           strcmp(row->name, "cpu.conv2d_bwd_weights_tiles") == 0 || strcmp(row->name, "cpu.conv2d_tiles") == 0 ||
-           strcmp(row->name, "cpu.conv2d_bwd_data_tiles") == 0 ||
+           (is_conv(op) && strstr(row->name, "_tiles")) ||
            (!is_conv(op) && op != CVY_OP_LINEAR_BWD_DATA && op != CVY_OP_LINEAR_BWD_WEIGHTS);
 }
 

@@ -18,7 +18,8 @@
 #define BAND_BYTES  ((size_t)512 << 10) /* of places: in the second-level cache, beside weights */
 #define BAND_PLACES 1024                /* at most */
 #define TASKS       4                   /* for each thread, where there are so many rows */
-#define MAX_EXTENT  (INT16_MAX)         /* of images and channels */
+#define MOST_BYTES  ((size_t)256 << 20) /* of packed weights, and of a thread */
+#define MAX_EXTENT  INT16_MAX           /* of images and channels */
 
 static int32_t divide_up(int64_t a, int64_t b)
 {
@@ -303,34 +304,32 @@ static bool backward_axis(const struct cvy_conv2d_attr *attr, int d, int32_t kin
                                  .source_step = 1,
                                  .planes = 1,
                                  .offset = {first - most},
+                                 .kind = kind,
+                                 .shift = most,
                                  .reach = least == INT32_MAX ? 0 : most - least};
     measure_pitch(axis, source);
     return true;
 }
 
-/* Where a tap reads, in places of its plane; -1: not this kind of pixels. */
+/* Where tap r reads, in places of its plane; -1: it does not read for these pixels. */
 static int32_t tap_place(const struct tile_window *s, const struct cvy_conv2d_attr *attr, int d, int32_t r,
-                         int32_t kind, const struct window_axis *axis, const struct window_axis *first)
+                         const struct window_axis *axis)
 {
     const int32_t shift = r * attr->dilation[d] / attr->stride[d], phase = r * attr->dilation[d] % attr->stride[d];
-    (void)first;
+
     if (!s->backward)
         return shift;
-    /* offset[0] = first - most, and axis->first = first * stride - pad + kind */
-    const int32_t most = (axis->first + attr->pad[2 * d] - kind) / attr->stride[d] - axis->offset[0];
-    return phase == kind ? most - shift : -1;
+    return phase == axis->kind ? axis->shift - shift : -1;
 }
 
-static void find_taps(const struct tile_window *s, const struct cvy_conv2d_attr *attr, const int32_t kind[2],
-                      struct window_part *part)
+static void find_taps(const struct tile_window *s, const struct cvy_conv2d_attr *attr, struct window_part *part)
 {
     const struct window_axis *const row = &part->axis[0], *const column = &part->axis[1];
     const size_t pitch = (size_t)s->source_channels * sizeof(uint16_t);
 
     for (int32_t r = 0; r < attr->kernel[0]; r++)
         for (int32_t c = 0; c < attr->kernel[1]; c++) {
-            const int32_t y = tap_place(s, attr, 0, r, kind[0], row, row),
-                          x = tap_place(s, attr, 1, c, kind[1], column, column);
+            const int32_t y = tap_place(s, attr, 0, r, row), x = tap_place(s, attr, 1, c, column);
             const int32_t plane = s->backward ? 0
                                               : r * attr->dilation[0] % attr->stride[0] * column->planes +
                                                     c * attr->dilation[1] % attr->stride[1];
@@ -368,9 +367,13 @@ static void cut_bands(struct tile_window *s, struct window_part *part, int threa
     s->tasks += part->bands;
 }
 
+static size_t whole_lines(size_t bytes)
+{
+    return (bytes + WINDOW_LINE - 1) / WINDOW_LINE * WINDOW_LINE;
+}
+
 static void make_parts(struct tile_window *s, const struct cvy_conv2d_attr *attr, int threads)
 {
-    int32_t kinds[WINDOW_PARTS][2];
     const int32_t rows = s->backward ? attr->stride[0] : 1, columns = s->backward ? attr->stride[1] : 1;
 
     for (int32_t k = 0; k < rows * columns; k++) {
@@ -384,13 +387,12 @@ static void make_parts(struct tile_window *s, const struct cvy_conv2d_attr *attr
                 forward_axis(attr, d, s->source[d], s->result[d], &part->axis[d]);
         if (!there)
             continue;
-        memcpy(kinds[s->parts++], kind, sizeof(kind));
         cut_bands(s, part, threads);
+        s->parts++;
     }
-    s->plane_bytes = (size_t)s->most_places * (size_t)s->source_channels * sizeof(uint16_t);
-    s->plane_bytes = (s->plane_bytes + WINDOW_LINE - 1) / WINDOW_LINE * WINDOW_LINE;
+    s->plane_bytes = whole_lines((size_t)s->most_places * (size_t)s->source_channels * sizeof(uint16_t));
     for (int32_t k = 0; k < s->parts; k++)
-        find_taps(s, attr, kinds[k], &s->part[k]);
+        find_taps(s, attr, &s->part[k]);
 }
 
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
@@ -426,9 +428,10 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     s.group = s.group_lanes;
     make_parts(&s, attr, device->threads);
     s.weight_bytes = (size_t)(s.lanes / 16) * (size_t)s.steps * (size_t)s.window * WINDOW_BYTES;
-    s.thread_bytes = 2 * WINDOW_PLACES * WINDOW_LANES * sizeof(float) + s.plane_bytes * (size_t)s.most_planes +
-                     (size_t)s.most_places * sizeof(uint16_t *);
-    s.thread_bytes = (s.thread_bytes + WINDOW_LINE - 1) / WINDOW_LINE * WINDOW_LINE;
+    s.thread_bytes = whole_lines(2 * WINDOW_PLACES * WINDOW_LANES * sizeof(float) +
+                                 s.plane_bytes * (size_t)s.most_planes + (size_t)s.most_places * sizeof(uint16_t *));
+    if (s.weight_bytes > MOST_BYTES || s.thread_bytes > MOST_BYTES)
+        return cvy_fail(CVY_UNAVAILABLE, "more than %zu MiB of weights or of a row of places", MOST_BYTES >> 20);
     plan->scratch_bytes = s.weight_bytes + (size_t)device->threads * s.thread_bytes;
     snprintf(plan->implementation, sizeof(plan->implementation), "windows:%s", s.loops->isa);
     return cpu_state(plan, &s, sizeof(s));

@@ -50,6 +50,8 @@ struct window_axis {
     int32_t places, first, step, source_step;
     int32_t planes, offset[WINDOW_PARTS];
     int32_t reach; /* places behind its own that a tap reads */
+    int32_t kind;  /* backward: the remainder of these pixels; the tap that reads their own place is `shift` ahead */
+    int32_t shift;
     int32_t pitch; /* places from one row or image to the next */
 };
 
