@@ -9,7 +9,6 @@
  * and channels in registers. */
 #include <omp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/conv/tile_window.h"
@@ -110,7 +109,7 @@ static void copy_row(const struct tile_window *s, const struct window_axis *colu
     memset(to + (size_t)end * channels, 0, (size_t)(count - end) * bytes);
 }
 
-/* All planes of a band: `places` of them, with what is behind the last row. */
+/* All planes of a band: `places` of them, with what comes after the last row. */
 static void copy_band(const struct tile_window *s, const struct band *band, const uint16_t *source, int32_t places,
                       char *to)
 {
@@ -212,12 +211,14 @@ cvy_status cpu_tile_window_bwd_data_run(cvy_device *device, const struct cvy_ker
 
 static const struct cpu_tile_window_loops *loops_here(void)
 {
-    const char *tiles = getenv("CONVOY_CPU_TILES");
-    const enum cvy_isa isa = cvy_cpu_isa();
-
-    if (isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
+    switch (cpu_tiles_here()) {
+    case CPU_TILES_PROCESSOR:
+        return CVY_IF_AVX(&cpu_tile_window_amx_bf16);
+    case CPU_TILES_MODEL:
         return CVY_IF_AVX(&cpu_tile_window_amx_bf16_model);
-    return isa == CVY_ISA_AMX_BF16 ? CVY_IF_AVX(&cpu_tile_window_amx_bf16) : NULL;
+    default:
+        return NULL;
+    }
 }
 
 /* Why these loops do not take a convolution; NULL: they do. x: its input, y its output, or their gradients. */
