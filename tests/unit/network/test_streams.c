@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "base/rng.h"
+#include "base/system.h"
 #include "eval/evaluate.h"
 #include "network/memory.h"
 #include "network/precision.h"
@@ -378,7 +379,9 @@ static void check_beside(bool halves)
         assert_ptr_equal(batch.streams.stream[i].plan.constants, cvy_evaluator_plan(&one)->constants);
         assert_ptr_equal(tensors.streams.stream[i].plan.constants, tensors.streams.stream->plan.constants);
     }
-    assert_int_equal(cvy_evaluator_plan(&tensors)->constants == cvy_evaluator_plan(&one)->constants, halves);
+    /* With tiles (AMX) oneDNN wants other weights for images of floats, so that they have constants of their own. */
+    if (cvy_cpu_isa() < CVY_ISA_AMX_BF16)
+        assert_int_equal(cvy_evaluator_plan(&tensors)->constants == cvy_evaluator_plan(&one)->constants, halves);
     compare_alone(&batch, images);
     compare_alone(&tensors, float_images);
     cvy_evaluator_close(&tensors);

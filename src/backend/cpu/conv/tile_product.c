@@ -270,8 +270,10 @@ static const char *refusal(const struct cpu_device *device, const struct cvy_op_
         return "images are channels-last here";
     if (w->shape.dim[0] % PRODUCT_LANES || w->shape.dim[1] % PRODUCT_LANES)
         return "channels are not a multiple of 32";
-    if (desc->inference && x->shape.dim[0] == 1)
-        return "one image is oneDNN's strength";
+    /* Plans of one image and of several share prepared weights, which a kernel chosen by its time would not have alike.
+     */
+    if (desc->inference)
+        return "weights that do not change are oneDNN's";
     if (w->shape.dim[0] > INT16_MAX || w->shape.dim[1] > INT16_MAX)
         return "too many channels";
     return NULL;
