@@ -182,28 +182,51 @@ cvy_status cvy_plan_allocate(struct cvy_plan *plan, struct cvy_workspace *worksp
     return CVY_OK;
 }
 
-/* Whether the constants of both, and the setup steps that make them, are the same. */
+static bool same_tensor(const struct cvy_plan_tensor *a, const struct cvy_plan_tensor *b)
+{
+    return a->storage == b->storage && a->value == b->value && a->param == b->param && a->bytes == b->bytes &&
+           a->offset == b->offset && a->tensor.dtype == b->tensor.dtype &&
+           cvy_layout_equal(&a->tensor.layout, &b->tensor.layout);
+}
+
+/* The same kernel makes the same tensors of the same ones. */
+static bool same_step(const struct cvy_plan *plan, const struct cvy_plan_step *a, const struct cvy_plan *owner,
+                      const struct cvy_plan_step *b)
+{
+    bool same =
+        a->kernel.kernel == b->kernel.kernel && a->desc.inputs == b->desc.inputs && a->desc.outputs == b->desc.outputs;
+
+    for (int32_t i = 0; same && i < a->desc.inputs; i++)
+        same = (a->in[i] < 0) == (b->in[i] < 0) &&
+               (a->in[i] < 0 || same_tensor(&plan->tensors[a->in[i]], &owner->tensors[b->in[i]]));
+    for (int32_t i = 0; same && i < a->desc.outputs; i++)
+        same = (a->out[i] < 0) == (b->out[i] < 0) &&
+               (a->out[i] < 0 || same_tensor(&plan->tensors[a->out[i]], &owner->tensors[b->out[i]]));
+    return same;
+}
+
+/* The next setup step from `s` on, or the number of steps. */
+static int32_t next_setup(const struct cvy_plan *plan, int32_t s)
+{
+    while (s < plan->step_count && !plan->steps[s].setup)
+        s++;
+    return s;
+}
+
+/* Whether the setup steps of both, and so the constants, are the same; other steps need not be. */
 static bool same_constants(const struct cvy_plan *plan, const struct cvy_plan *owner)
 {
-    if (plan->device->backend != owner->device->backend || plan->constant_bytes != owner->constant_bytes ||
-        plan->tensor_count != owner->tensor_count || plan->step_count != owner->step_count)
+    int32_t a = next_setup(plan, 0), b = next_setup(owner, 0);
+
+    if (plan->device->backend != owner->device->backend || plan->constant_bytes != owner->constant_bytes)
         return false;
-    for (int32_t t = 0; t < plan->tensor_count; t++) {
-        const struct cvy_plan_tensor *a = &plan->tensors[t], *b = &owner->tensors[t];
-
-        if (a->storage != b->storage || a->value != b->value ||
-            (a->storage == CVY_STORE_CONSTANT &&
-             (a->bytes != b->bytes || a->offset != b->offset || a->tensor.dtype != b->tensor.dtype ||
-              !cvy_layout_equal(&a->tensor.layout, &b->tensor.layout))))
+    while (a < plan->step_count && b < owner->step_count) {
+        if (!same_step(plan, &plan->steps[a], owner, &owner->steps[b]))
             return false;
+        a = next_setup(plan, a + 1);
+        b = next_setup(owner, b + 1);
     }
-    for (int32_t s = 0; s < plan->step_count; s++) {
-        const struct cvy_plan_step *a = &plan->steps[s], *b = &owner->steps[s];
-
-        if (a->setup != b->setup || (a->setup && a->kernel.kernel != b->kernel.kernel))
-            return false;
-    }
-    return true;
+    return a == plan->step_count && b == owner->step_count;
 }
 
 cvy_status cvy_plan_allocate_beside(struct cvy_plan *plan, struct cvy_plan *owner)

@@ -3,7 +3,6 @@
 #include <stdatomic.h>
 
 #include "base/rng.h"
-#include "base/system.h"
 #include "eval/evaluate.h"
 #include "network/memory.h"
 #include "network/precision.h"
@@ -379,9 +378,7 @@ static void check_beside(bool halves)
         assert_ptr_equal(batch.streams.stream[i].plan.constants, cvy_evaluator_plan(&one)->constants);
         assert_ptr_equal(tensors.streams.stream[i].plan.constants, tensors.streams.stream->plan.constants);
     }
-    /* With tiles (AMX) oneDNN wants other weights for images of floats, so that they have constants of their own. */
-    if (cvy_cpu_isa() < CVY_ISA_AMX_BF16)
-        assert_int_equal(cvy_evaluator_plan(&tensors)->constants == cvy_evaluator_plan(&one)->constants, halves);
+    assert_int_equal(cvy_evaluator_plan(&tensors)->constants == cvy_evaluator_plan(&one)->constants, halves);
     compare_alone(&batch, images);
     compare_alone(&tensors, float_images);
     cvy_evaluator_close(&tensors);
@@ -399,6 +396,30 @@ static void beside_others(void **state)
 static void halves_beside_others(void **state)
 {
     check_beside(true);
+}
+
+/* Channels-last, images of floats are laid out anew: one step more than for bytes, and the same constants. */
+static void floats_laid_out(void **state)
+{
+    struct subject subject;
+    struct cvy_network floats;
+    struct cvy_evaluator bytes, tensors;
+
+    setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
+    const bool there = open_divided(&subject, true);
+    unsetenv("CONVOY_CPU_LAYOUT");
+    if (!there)
+        skip();
+    must(cvy_evaluator_open(&bytes, &subject.network, 1));
+    subject.model.float_images = true;
+    must(cvy_network_open_beside(&floats, subject.device, &subject.model, &subject.network));
+    must(cvy_evaluator_open_beside(&tensors, &floats, 1, &bytes));
+    assert_int_equal(cvy_evaluator_plan(&tensors)->step_count, cvy_evaluator_plan(&bytes)->step_count + 1);
+    assert_ptr_equal(cvy_evaluator_plan(&tensors)->constants, cvy_evaluator_plan(&bytes)->constants);
+    cvy_evaluator_close(&tensors);
+    cvy_network_close(&floats);
+    cvy_evaluator_close(&bytes);
+    close_subject(&subject);
 }
 
 /* Any allocation may fail: that is said, and nothing is left behind. */
@@ -570,6 +591,6 @@ static int fill_images(void **state)
 
 RUN_TESTS(fill_images, NULL, TEST(batches_in_parts), TEST(detections_in_parts), TEST(floats_stay_together),
           TEST(halves_are_divided), TEST(halves_by_streams), TEST(detections_by_streams), TEST(memory),
-          TEST(memory_of_halves), TEST(beside_others), TEST(halves_beside_others), TEST(refused_memory),
-          TEST(halves_refused_memory), TEST(every_part_once), TEST(filled_parts), TEST(uneven_parts),
-          TEST(one_thread_for_all))
+          TEST(memory_of_halves), TEST(beside_others), TEST(halves_beside_others), TEST(floats_laid_out),
+          TEST(refused_memory), TEST(halves_refused_memory), TEST(every_part_once), TEST(filled_parts),
+          TEST(uneven_parts), TEST(one_thread_for_all))
