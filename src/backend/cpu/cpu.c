@@ -32,14 +32,14 @@ static void cpu_close(cvy_device *device)
     cvy_free(device);
 }
 
-enum cpu_tiles cpu_tiles_here(void)
+const void *cpu_tile_loops(const void *processor, const void *model)
 {
     const char *tiles = getenv("CONVOY_CPU_TILES");
     const enum cvy_isa isa = cvy_cpu_isa();
 
     if (isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
-        return CPU_TILES_MODEL;
-    return isa >= CVY_ISA_AMX_BF16 ? CPU_TILES_PROCESSOR : CPU_TILES_NONE;
+        return model;
+    return isa >= CVY_ISA_AMX_BF16 ? processor : NULL;
 }
 
 void cpu_add_setting(struct cpu_device *device, const char *name, const char *value)
@@ -119,6 +119,14 @@ static cvy_status cpu_synchronize(cvy_device *device)
         .op = CVY_OP_##ID, .name = "cpu." #function, .prepare = cpu_##function##_prepare, .run = cpu_##function##_run, \
         .release = cpu_state_release                                                                                   \
     }
+/* Convolutions that are timed beside oneDNN's. `ahead`: their lead (cvy_kernel). oneDNN's threads wait for each other:
+ * beside other work its gradients of weights are a fifth as fast. */
+#define OWN(ID, text, function, ahead)                                                                                 \
+    {                                                                                                                  \
+        .op = CVY_OP_##ID, .name = "cpu." text, .prepare = function##_prepare, .run = function##_run,                  \
+        .release = cpu_state_release, .candidate = true, .lead = (ahead)                                               \
+    }
+#define WAITING 0.15
 /* Convolutions have a state with memory of its own, and are candidates. */
 #define INT8(ID, function)                                                                                             \
     {                                                                                                                  \
@@ -173,52 +181,19 @@ static const struct cvy_kernel kernels[] = {
      .run = cpu_opaque_reorder_run,
      .release = cpu_opaque_reorder_release},
     KERNEL(CONV2D, grouped_conv2d),
-    {.op = CVY_OP_CONV2D,
-     .name = "cpu.conv2d_tiles",
-     .prepare = cpu_tile_product_prepare,
-     .run = cpu_tile_product_run,
-     .release = cpu_state_release,
-     .candidate = true,
-     .lead = 0.05},
-    {.op = CVY_OP_CONV2D,
-     .name = "cpu.conv2d_window_tiles",
-     .prepare = cpu_tile_window_prepare,
-     .run = cpu_tile_window_run,
-     .release = cpu_state_release,
-     .candidate = true},
+    OWN(CONV2D, "conv2d_tiles", cpu_tile_product, 0),
+    OWN(CONV2D, "conv2d_window_tiles", cpu_tile_window, 0),
     ONEDNN(CONV2D, "conv2d_winograd", cpu_conv2d_winograd_prepare),
     ONEDNN(CONV2D, "conv2d", cpu_conv2d_prepare),
     KERNEL(CONV2D_BWD_DATA, grouped_conv2d_bwd_data),
-    {.op = CVY_OP_CONV2D_BWD_DATA,
-     .name = "cpu.conv2d_bwd_data_tiles",
-     .prepare = cpu_tile_product_bwd_data_prepare,
-     .run = cpu_tile_product_bwd_data_run,
-     .release = cpu_state_release,
-     .candidate = true},
-    {.op = CVY_OP_CONV2D_BWD_DATA,
-     .name = "cpu.conv2d_bwd_data_window_tiles",
-     .prepare = cpu_tile_window_bwd_data_prepare,
-     .run = cpu_tile_window_bwd_data_run,
-     .release = cpu_state_release,
-     .candidate = true},
+    OWN(CONV2D_BWD_DATA, "conv2d_bwd_data_tiles", cpu_tile_product_bwd_data, 0),
+    OWN(CONV2D_BWD_DATA, "conv2d_bwd_data_window_tiles", cpu_tile_window_bwd_data, 0),
     ONEDNN(CONV2D_BWD_DATA, "conv2d_winograd_bwd_data", cpu_conv2d_winograd_prepare),
     ONEDNN(CONV2D_BWD_DATA, "conv2d_bwd_data", cpu_conv2d_prepare),
     KERNEL(CONV2D_BWD_WEIGHTS, grouped_conv2d_bwd_weights),
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_bwd_weights", cpu_conv2d_winograd_prepare),
-    {.op = CVY_OP_CONV2D_BWD_WEIGHTS,
-     .name = "cpu.conv2d_bwd_weights_tiles",
-     .prepare = cpu_tile_gradient_prepare,
-     .run = cpu_tile_gradient_run,
-     .release = cpu_state_release,
-     .candidate = true,
-     .lead = 0.15}, /* as below */
-    {.op = CVY_OP_CONV2D_BWD_WEIGHTS,
-     .name = "cpu.conv2d_bwd_weights_bf16",
-     .prepare = cpu_weight_gradient_prepare,
-     .run = cpu_weight_gradient_run,
-     .release = cpu_state_release,
-     .candidate = true,
-     .lead = 0.15}, /* oneDNN's threads wait for each other: beside other work it is a fifth as fast */
+    OWN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights_tiles", cpu_tile_gradient, WAITING),
+    OWN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights_bf16", cpu_weight_gradient, WAITING),
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights", cpu_conv2d_prepare),
     KERNEL(CONV2D_INT8, conv2d_int8_plain),
     KERNEL(LINEAR, linear),

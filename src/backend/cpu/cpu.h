@@ -52,10 +52,10 @@ CVY_CHECKED cvy_status cpu_choose_chunks(struct cpu_device *device);
  * and more, where the processor has tiles (AMX). The numbers are the same. */
 CVY_CHECKED cvy_status cpu_choose_stream(struct cpu_device *device);
 
-/* The tiles of bf16 that convolutions multiply with: those of the processor (AMX), or arrays in memory, which do the
- * same slowly, for tests (CONVOY_CPU_TILES=model, on processors with the vectors that do the rest). */
-enum cpu_tiles { CPU_TILES_NONE, CPU_TILES_MODEL, CPU_TILES_PROCESSOR };
-enum cpu_tiles cpu_tiles_here(void);
+/* The loops of those given that there are tiles of bf16 for: those of the processor (AMX), or arrays in memory, which
+ * do the same slowly, for tests (CONVOY_CPU_TILES=model, on processors with the vectors that do the rest). NULL: none.
+ */
+const void *cpu_tile_loops(const void *processor, const void *model);
 
 /* ---- layouts (layout.c) ---- */
 /* Channels side by side in memory, which are stored up to a multiple of it: 16, 8, or 1 for every other layout. */

@@ -17,14 +17,10 @@ static size_t round_up(size_t bytes)
 /* The loops with tiles; NULL: none here. */
 static const struct cpu_grouped_loops *tiles_here(enum cvy_op op)
 {
-    const enum cpu_tiles tiles = cpu_tiles_here();
-    const bool model = tiles == CPU_TILES_MODEL;
-
-    if (tiles == CPU_TILES_NONE)
-        return NULL;
     if (op == CVY_OP_CONV2D_BWD_WEIGHTS)
-        return CVY_IF_AVX(model ? &cpu_grouped_amx_bf16_gradient_model : &cpu_grouped_amx_bf16_gradient);
-    return CVY_IF_AVX(model ? &cpu_grouped_amx_bf16_model : &cpu_grouped_amx_bf16);
+        return cpu_tile_loops(CVY_IF_AVX(&cpu_grouped_amx_bf16_gradient),
+                              CVY_IF_AVX(&cpu_grouped_amx_bf16_gradient_model));
+    return cpu_tile_loops(CVY_IF_AVX(&cpu_grouped_amx_bf16), CVY_IF_AVX(&cpu_grouped_amx_bf16_model));
 }
 
 static const struct cpu_grouped_loops *loops_for(enum cvy_dtype dtype, enum cvy_op op, int64_t source_group)

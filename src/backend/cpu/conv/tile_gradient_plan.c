@@ -208,14 +208,7 @@ static void count_bytes(struct tile_gradient *s)
 
 static const struct cpu_tile_gradient_loops *loops_here(void)
 {
-    switch (cpu_tiles_here()) {
-    case CPU_TILES_PROCESSOR:
-        return CVY_IF_AVX(&cpu_tile_gradient_amx_bf16);
-    case CPU_TILES_MODEL:
-        return CVY_IF_AVX(&cpu_tile_gradient_amx_bf16_model);
-    default:
-        return NULL;
-    }
+    return cpu_tile_loops(CVY_IF_AVX(&cpu_tile_gradient_amx_bf16), CVY_IF_AVX(&cpu_tile_gradient_amx_bf16_model));
 }
 
 /* Pixels and places of pixels are counted in 32 bits. */

@@ -45,14 +45,7 @@ size_t cpu_tile_weights_bytes(const struct cvy_tensor *tensor)
 
 static const struct cpu_tile_product_loops *loops_here(void)
 {
-    switch (cpu_tiles_here()) {
-    case CPU_TILES_PROCESSOR:
-        return CVY_IF_AVX(&cpu_tile_product_amx_bf16);
-    case CPU_TILES_MODEL:
-        return CVY_IF_AVX(&cpu_tile_product_amx_bf16_model);
-    default:
-        return NULL;
-    }
+    return cpu_tile_loops(CVY_IF_AVX(&cpu_tile_product_amx_bf16), CVY_IF_AVX(&cpu_tile_product_amx_bf16_model));
 }
 
 struct reorder {

@@ -211,14 +211,7 @@ cvy_status cpu_tile_window_bwd_data_run(cvy_device *device, const struct cvy_ker
 
 static const struct cpu_tile_window_loops *loops_here(void)
 {
-    switch (cpu_tiles_here()) {
-    case CPU_TILES_PROCESSOR:
-        return CVY_IF_AVX(&cpu_tile_window_amx_bf16);
-    case CPU_TILES_MODEL:
-        return CVY_IF_AVX(&cpu_tile_window_amx_bf16_model);
-    default:
-        return NULL;
-    }
+    return cpu_tile_loops(CVY_IF_AVX(&cpu_tile_window_amx_bf16), CVY_IF_AVX(&cpu_tile_window_amx_bf16_model));
 }
 
 /* Why these loops do not take a convolution; NULL: they do. x: its input, y its output, or their gradients. */
