@@ -6,16 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/cpu/conv/places.h"
 #include "backend/cpu/conv/weight_gradient_loops.h"
 #include "ops/ops.h"
 
 /* Extents below this are taken, so that sums of a few of them fit 32 bits. */
 #define GRADIENT_MAX_EXTENT (INT32_MAX / 4)
-
-static inline int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 /* Whether the gradient is one product of matrices: pixels of x and dy belong together one by one. */
 static inline bool gradient_is_matrix_product(const struct cvy_conv2d_attr *attr)

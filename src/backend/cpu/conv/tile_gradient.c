@@ -28,24 +28,6 @@
  * read, the tiles would wait for them. */
 #define MAX_SHARE 40
 
-/* Part of the images that a task packs at a time. */
-struct band {
-    int64_t image;     /* the first one */
-    int32_t images;    /* how many */
-    int32_t row, rows; /* of dy, of each */
-};
-
-static struct band band_at(const struct tile_gradient *s, int64_t index)
-{
-    struct band band = {.image = index / s->image_bands * s->band_images,
-                        .row = (int32_t)(index % s->image_bands) * s->band_rows};
-    const int64_t images = s->batch - band.image;
-    const int32_t rows = s->axis[0].output - band.row;
-    band.images = (int32_t)(images < s->band_images ? images : s->band_images);
-    band.rows = rows < s->band_rows ? rows : s->band_rows;
-    return band;
-}
-
 /* Pixels of a row that there are: of rows that we cut ourselves the last one may be shorter. */
 static int32_t row_pixels(const struct tile_gradient *s, int64_t row, int32_t width)
 {
@@ -60,7 +42,7 @@ struct work {
     uint16_t *zeros;
     float *sums;
     struct cpu_tile_ahead ahead;
-    struct band known; /* whose tables these are, but for the first image; no images: none */
+    struct place_band known; /* whose tables these are, but for the first image; no images: none */
 };
 
 /* ---- where pixels lie ---- */
@@ -85,7 +67,7 @@ struct x_row {
     bool exists;
 };
 
-static struct x_row x_row_at(const struct tile_gradient *s, const struct band *band, int32_t phase, int32_t m)
+static struct x_row x_row_at(const struct tile_gradient *s, const struct place_band *band, int32_t phase, int32_t m)
 {
     const struct tile_axis *const axis = &s->axis[0];
     const int32_t image = m / axis->pitch < band->images ? m / axis->pitch : band->images - 1;
@@ -95,13 +77,13 @@ static struct x_row x_row_at(const struct tile_gradient *s, const struct band *b
 
 /* The first row of x that tables of this band count from: where images are large their last pixels are too far from
  * the first one for 32 bits. */
-static int64_t first_x_row(const struct tile_gradient *s, const struct band *band)
+static int64_t first_x_row(const struct tile_gradient *s, const struct place_band *band)
 {
     const int64_t row = (int64_t)band->row * s->axis[0].stride - s->axis[0].pad;
     return row < 0 ? 0 : row < s->axis[0].input ? row : s->axis[0].input;
 }
 
-static void find_dy(const struct tile_gradient *s, const struct band *band, int32_t *table)
+static void find_dy(const struct tile_gradient *s, const struct place_band *band, int32_t *table)
 {
     const int32_t width = s->axis[1].output, pitch = s->axis[1].pitch;
     int64_t done = 0;
@@ -118,8 +100,8 @@ static void find_dy(const struct tile_gradient *s, const struct band *band, int3
 }
 
 /* One plane of x. */
-static void find_plane(const struct tile_gradient *s, const struct band *band, int32_t row_phase, int32_t column_phase,
-                       int32_t *table)
+static void find_plane(const struct tile_gradient *s, const struct place_band *band, int32_t row_phase,
+                       int32_t column_phase, int32_t *table)
 {
     const struct tile_axis *const column = &s->axis[1];
     const int32_t pitch = column->pitch, step = column->stride, before = column->pad - column_phase;
@@ -141,12 +123,19 @@ static void find_plane(const struct tile_gradient *s, const struct band *band, i
     }
 }
 
-/* Bands that have the same rows share their tables. */
-static void find_pixels(const struct tile_gradient *s, const struct band *band, struct work *work)
+/* Whether two bands have the same tables: these count from a band's first row. Rows that we cut ourselves are alike but
+ * for the last one. */
+static bool same_tables(const struct tile_gradient *s, const struct place_band *a, const struct place_band *b)
 {
-    const struct band *const known = &work->known;
+    if (a->images != b->images || a->rows != b->rows)
+        return false;
+    return a->row == b->row || (s->pixels && (int64_t)(a->row + a->rows) * TILE_PIXELS <= s->pixels &&
+                                (int64_t)(b->row + b->rows) * TILE_PIXELS <= s->pixels);
+}
 
-    if (known->images == band->images && known->row == band->row && known->rows == band->rows)
+static void find_pixels(const struct tile_gradient *s, const struct place_band *band, struct work *work)
+{
+    if (same_tables(s, &work->known, band))
         return;
     work->known = *band;
     if (!s->dy.plain)
@@ -170,7 +159,7 @@ static struct panel panel_at(const struct tile_gradient *s, int64_t index)
 
 /* `first`: the pixel that the table counts from. */
 static struct cpu_tile_pixels pixels_of(const struct tile_side *side, struct gradient_extent extent,
-                                        const struct band *band, const void *images, int64_t first,
+                                        const struct place_band *band, const void *images, int64_t first,
                                         const int32_t *table, int32_t count, const struct work *work)
 {
     return (struct cpu_tile_pixels){.from = (const uint16_t *)images + band->image * side->image_stride +
@@ -183,7 +172,7 @@ static struct cpu_tile_pixels pixels_of(const struct tile_side *side, struct gra
 
 /* Plain x: the line of pixels of one number, channel and tap of a window's row, in the plane of a row phase. `channel`:
  * of the band's first image. */
-static void pack_plain_line(const struct tile_gradient *s, const struct band *band, int32_t phase,
+static void pack_plain_line(const struct tile_gradient *s, const struct place_band *band, int32_t phase,
                             const uint16_t *channel, int32_t tap, uint16_t *line)
 {
     const struct tile_axis *const column = &s->axis[1];
@@ -204,7 +193,7 @@ static void pack_plain_line(const struct tile_gradient *s, const struct band *ba
     }
 }
 
-static void pack_plain_x(const struct tile_gradient *s, const struct band *band, struct gradient_extent extent,
+static void pack_plain_x(const struct tile_gradient *s, const struct place_band *band, struct gradient_extent extent,
                          const void *x, const struct work *work)
 {
     const int64_t first = (int64_t)extent.first * TILE_LANES, left = s->x.channels - first;
@@ -218,7 +207,7 @@ static void pack_plain_x(const struct tile_gradient *s, const struct band *band,
                             (uint16_t *)(work->rows + (size_t)phase * s->row_phase + (size_t)j * s->row_pitch));
 }
 
-static void pack_plain_dy(const struct tile_gradient *s, const struct band *band, struct gradient_extent extent,
+static void pack_plain_dy(const struct tile_gradient *s, const struct place_band *band, struct gradient_extent extent,
                           const void *dy, const struct work *work)
 {
     const int32_t width = s->axis[1].output, row_units = s->axis[1].pitch / 2, all = s->dy_pixels / 2;
@@ -242,8 +231,8 @@ static void pack_plain_dy(const struct tile_gradient *s, const struct band *band
     }
 }
 
-static void pack_x(const struct tile_gradient *s, const struct band *band, struct gradient_extent extent, const void *x,
-                   const struct work *work)
+static void pack_x(const struct tile_gradient *s, const struct place_band *band, struct gradient_extent extent,
+                   const void *x, const struct work *work)
 {
     if (s->x.plain) {
         pack_plain_x(s, band, extent, x, work);
@@ -260,7 +249,7 @@ static void pack_x(const struct tile_gradient *s, const struct band *band, struc
     }
 }
 
-static void pack_dy(const struct tile_gradient *s, const struct band *band, struct gradient_extent extent,
+static void pack_dy(const struct tile_gradient *s, const struct place_band *band, struct gradient_extent extent,
                     const void *dy, const struct work *work)
 {
     if (s->dy.plain) {
@@ -279,7 +268,7 @@ static void pack_dy(const struct tile_gradient *s, const struct band *band, stru
 
 /* Pixels of a channels-last image from `pixel` on, of the panel's channels: whole ones where these are most of all. */
 static struct cpu_tile_range range_of(const struct tile_side *side, struct gradient_extent extent,
-                                      const struct band *band, const void *images, int64_t pixel, int64_t pixels)
+                                      const struct place_band *band, const void *images, int64_t pixel, int64_t pixels)
 {
     const bool whole = 2 * extent.blocks > side->blocks;
     const uint16_t *const from = (const uint16_t *)images + band->image * side->image_stride + pixel * side->pixel +
@@ -298,7 +287,7 @@ static struct cpu_tile_ahead ahead_of(const struct tile_gradient *s, const struc
                                       const void *x, const void *dy)
 {
     const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
-    const struct band band = band_at(s, index);
+    const struct place_band band = place_band_at(&s->bands, index);
     const int64_t images = (int64_t)(band.images - 1);
     const int64_t x_first = (int64_t)band.row * row->stride - row->pad, first = x_first > 0 ? x_first : 0;
     const int64_t x_end =
@@ -324,10 +313,10 @@ static struct cpu_tile_ahead ahead_of(const struct tile_gradient *s, const struc
 static void sum_panel(const struct tile_gradient *s, const struct panel *panel, int64_t piece, const void *x,
                       const void *dy, struct work *work)
 {
-    const int64_t begin = s->bands * piece / s->pieces, end = s->bands * (piece + 1) / s->pieces;
+    const int64_t begin = s->bands.count * piece / s->pieces, end = s->bands.count * (piece + 1) / s->pieces;
 
     for (int64_t i = begin; i < end; i++) {
-        const struct band band = band_at(s, i);
+        const struct place_band band = place_band_at(&s->bands, i);
         find_pixels(s, &band, work);
         work->ahead = i + 1 < end ? ahead_of(s, panel, i + 1, x, dy) : (struct cpu_tile_ahead){.at = 2};
         pack_x(s, &band, panel->x, x, work);

@@ -87,15 +87,14 @@ struct tile_gradient {
     const struct cpu_tile_gradient_loops *loops;
     void (*write)(const struct cpu_sum_block *block);
     struct tile_side x, dy;
-    struct tile_axis axis[2];       /* rows, columns */
-    bool x_in_rows;                 /* x is the row operand, dy in the lanes; else the other way round */
-    int32_t fold;                   /* taps of a window's row that stand beside the channels of x: 1 or all */
-    int32_t taps;                   /* all others */
-    int64_t batch, pixels;          /* pixels: of images cut into rows of our own, else 0 */
-    int32_t band_rows, band_images; /* of dy */
-    int64_t image_bands, bands;     /* bands of an image; all of them */
-    int32_t steps;                  /* of a whole band */
-    int32_t x_pixels, dy_pixels;    /* packed, of a band */
+    struct tile_axis axis[2];    /* rows, columns */
+    bool x_in_rows;              /* x is the row operand, dy in the lanes; else the other way round */
+    int32_t fold;                /* taps of a window's row that stand beside the channels of x: 1 or all */
+    int32_t taps;                /* all others */
+    int64_t batch, pixels;       /* pixels: of images cut into rows of our own, else 0 */
+    struct place_bands bands;    /* rows of dy */
+    int32_t steps;               /* of a whole band */
+    int32_t x_pixels, dy_pixels; /* packed, of a band */
     int64_t pieces;
     size_t tap_offset[TILE_MAX_TAPS]; /* bytes */
     size_t panel_floats;

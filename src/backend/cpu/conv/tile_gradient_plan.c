@@ -16,17 +16,6 @@
 #define PIECES_BYTES ((size_t)4 << 20)   /* and with sums of this many bytes together */
 #define PACKED_BYTES ((size_t)16 << 20)  /* of a task: what is wider is refused */
 
-static int32_t larger(int64_t a, int64_t b)
-{
-    return (int32_t)(a > b ? a : b);
-}
-
-static int64_t smallest(int64_t a, int64_t b, int64_t c)
-{
-    const int64_t two = a < b ? a : b;
-    return two < c ? two : c;
-}
-
 /* ---- geometry ---- */
 
 static struct tile_axis axis_of(const struct cvy_conv2d_attr *attr, const struct cvy_tensor *x,
@@ -42,24 +31,17 @@ static struct tile_axis axis_of(const struct cvy_conv2d_attr *attr, const struct
 }
 
 /* Number i of x is in plane (i + pad) % stride at place (i + pad) / stride. Tap r of output number o reads place
- * o + r * dilation / stride. The first and last place with a number of x that is read, over all planes, say how far
- * rows must be apart: no tap of a row may reach the numbers before or behind it. */
+ * o + r * dilation / stride. */
 static void measure_axis(struct tile_axis *axis)
 {
-    int32_t first = INT32_MAX, last = 0;
+    struct place_span span = {.first = INT32_MAX};
 
     axis->shift = (axis->kernel - 1) * axis->dilation / axis->stride;
     for (int32_t r = 0; r < axis->kernel; r++)
-        axis->phases = larger(axis->phases, r * axis->dilation % axis->stride + 1);
-    for (int32_t phase = 0; phase < axis->phases; phase++) {
-        const int32_t begin = phase < axis->pad ? (int32_t)divide_up(axis->pad - phase, axis->stride) : 0;
-        const int32_t end = axis->input - 1 + axis->pad - phase;
-        first = begin < first ? begin : first;
-        last = larger(last, end < 0 ? 0 : end / axis->stride);
-    }
-    const int32_t read = axis->output - 1 + axis->shift;
-    last = last < read ? last : read;
-    axis->pitch = larger(larger(axis->output, last + 1), read + 1 - first);
+        axis->phases = (int32_t)larger(axis->phases, r * axis->dilation % axis->stride + 1);
+    for (int32_t phase = 0; phase < axis->phases; phase++)
+        place_span_add(&span, axis->input, axis->stride, phase - axis->pad);
+    axis->pitch = place_pitch(span, axis->output, axis->shift);
 }
 
 static struct tile_side side_of(const struct cvy_tensor *tensor, int32_t fold)
@@ -124,35 +106,24 @@ static void cut_widest_panels(struct tile_gradient *s)
         halve_panels(s);
 }
 
-/* Whole images where one fits, else rows of one. How the sum is cut into bands changes how it rounds, so that it does
- * not depend on the threads. */
+/* How the sum is cut into bands changes how it rounds, so that it does not depend on the threads. */
 static void cut_bands(struct tile_gradient *s)
 {
     const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
     const size_t pixel = (size_t)(s->x.panel + s->dy.panel) * TILE_LANES * sizeof(uint16_t);
-    const int64_t fitting = (int64_t)(BAND_BYTES / pixel), most = fitting < BAND_PIXELS ? fitting : BAND_PIXELS;
-    const int64_t rows = larger(most / column->pitch, 1);
+    const int64_t most = smaller((int64_t)(BAND_BYTES / pixel), BAND_PIXELS);
+    const int64_t image = larger(s->x.image_stride, s->dy.image_stride); /* counted by tables of 32 bits */
 
-    s->band_images = 1;
-    if (rows >= row->pitch) {
-        const int64_t image = s->x.image_stride > s->dy.image_stride ? s->x.image_stride : s->dy.image_stride;
-        const int64_t counted = INT32_MAX / image, images = rows / row->pitch; /* counted: by tables of 32 bits */
-        s->band_rows = row->output;
-        s->band_images = (int32_t)smallest(images, counted, s->batch);
-    } else {
-        s->band_rows = (int32_t)divide_up(row->output, divide_up(row->output, rows));
-    }
-    s->image_bands = divide_up(row->output, s->band_rows);
-    s->bands = s->image_bands * divide_up(s->batch, s->band_images);
+    s->bands = place_bands_of(s->batch, row->output, row->pitch, most / column->pitch, INT32_MAX / image);
 }
 
 /* The sums depend on the pieces, so these depend on the convolution alone; panels may fit the threads. */
 static void cut_tasks(struct tile_gradient *s, int threads)
 {
     const size_t bytes = panel_floats(s) * sizeof(float) * (size_t)s->x.panels * (size_t)s->dy.panels;
-    const int64_t limit = (int64_t)(PIECES_BYTES / bytes), enough = s->bands / PIECE_BANDS;
+    const int64_t limit = (int64_t)(PIECES_BYTES / bytes), enough = s->bands.count / PIECE_BANDS;
 
-    s->pieces = larger(smallest(limit, MAX_PIECES, enough), 1);
+    s->pieces = larger(smaller(smaller(limit, MAX_PIECES), enough), 1);
     while (s->x.panel * s->dy.panel > MIN_PANEL &&
            (int64_t)s->x.panels * s->dy.panels * s->pieces < (int64_t)TASKS * threads)
         halve_panels(s);
@@ -165,16 +136,11 @@ static size_t odd_lines(size_t bytes)
     return (size_t)(divide_up((int64_t)bytes, TILE_LINE) | 1) * TILE_LINE;
 }
 
-static size_t whole_lines(size_t bytes)
-{
-    return (size_t)divide_up((int64_t)bytes, TILE_LINE) * TILE_LINE;
-}
-
 /* What a band has of packed pixels: of dy whole steps, of x those that the taps move by, too. */
 static cvy_status count_pixels(struct tile_gradient *s)
 {
     const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
-    const int64_t rows = (int64_t)(s->band_images - 1) * row->pitch + s->band_rows;
+    const int64_t rows = place_rows(&s->bands, row->pitch);
     const int64_t steps = divide_up(rows * column->pitch, TILE_PIXELS), pixels = steps * TILE_PIXELS;
     const int64_t shift = (int64_t)row->shift * column->pitch + column->shift;
     const int64_t x_pixels = divide_up(pixels + shift, TILE_PIXELS) * TILE_PIXELS;

@@ -20,16 +20,6 @@
 #define MOST_BYTES  ((size_t)256 << 20) /* of packed weights, and of a thread */
 #define MAX_EXTENT  INT16_MAX           /* of images and channels */
 
-static int32_t divide_up(int64_t a, int64_t b)
-{
-    return (int32_t)((a + b - 1) / b);
-}
-
-static int32_t larger(int64_t a, int64_t b)
-{
-    return (int32_t)(a > b ? a : b);
-}
-
 /* ---- weights ---- */
 
 /* Pairs of weights of 16 lanes, which lie `lane_step` apart, of one pair of the depth, whose second is `second` behind
@@ -64,25 +54,17 @@ static void pack_step(const struct tile_window *s, const uint16_t *w, int32_t la
 
 struct band {
     const struct window_part *part;
-    int64_t image;
-    int32_t images, row, rows; /* of places */
+    struct place_band of;
 };
 
 static struct band band_at(const struct tile_window *s, int64_t task)
 {
     const struct window_part *part = s->part;
-    while (task >= part->bands) {
-        task -= part->bands;
+    while (task >= part->bands.count) {
+        task -= part->bands.count;
         part++;
     }
-    struct band band = {.part = part,
-                        .image = task / part->image_bands * part->band_images,
-                        .row = (int32_t)(task % part->image_bands) * part->band_rows};
-    const int64_t images = s->batch - band.image;
-    const int32_t rows = part->axis[0].places - band.row;
-    band.images = (int32_t)(images < part->band_images ? images : part->band_images);
-    band.rows = rows < part->band_rows ? rows : part->band_rows;
-    return band;
+    return (struct band){.part = part, .of = place_band_at(&part->bands, task)};
 }
 
 /* One row of places of a plane; `from`: its pixels, NULL: there are none. */
@@ -91,8 +73,8 @@ static void copy_row(const struct tile_window *s, const struct window_axis *colu
 {
     const size_t channels = (size_t)s->source_channels, bytes = channels * sizeof(*to);
     const int32_t offset = column->offset[plane], step = column->source_step;
-    const int32_t begin = offset < 0 ? divide_up(-offset, step) : 0;
-    const int32_t past = s->source[1] - offset, most = past > 0 ? divide_up(past, step) : 0;
+    const int32_t begin = offset < 0 ? (int32_t)divide_up(-offset, step) : 0;
+    const int32_t past = s->source[1] - offset, most = past > 0 ? (int32_t)divide_up(past, step) : 0;
     const int32_t end = most < count ? most : count;
 
     if (!from || begin >= end) {
@@ -119,13 +101,13 @@ static void copy_band(const struct tile_window *s, const struct band *band, cons
     for (int32_t plane = 0; plane < row->planes * column->planes; plane++) {
         uint16_t *const at = (uint16_t *)(to + (size_t)plane * s->plane_bytes);
         for (int32_t m = 0; m * column->pitch < places; m++) {
-            const int32_t i = m / row->pitch < band->images ? m / row->pitch : band->images - 1;
+            const int32_t i = m / row->pitch < band->of.images ? m / row->pitch : band->of.images - 1;
             const int64_t h =
-                (int64_t)(band->row + m - i * row->pitch) * row->source_step + row->offset[plane / column->planes];
+                (int64_t)(band->of.row + m - i * row->pitch) * row->source_step + row->offset[plane / column->planes];
             const int32_t left = places - m * column->pitch;
             const bool inside = h >= 0 && h < s->source[0];
             copy_row(s, column, plane % column->planes, left < column->pitch ? left : column->pitch,
-                     inside ? source + (band->image + i) * image + h * s->source[1] * s->source_channels : NULL,
+                     inside ? source + (band->of.image + i) * image + h * s->source[1] * s->source_channels : NULL,
                      at + (size_t)m * (size_t)column->pitch * (size_t)s->source_channels);
         }
     }
@@ -138,11 +120,11 @@ static void find_results(const struct tile_window *s, const struct band *band, u
     const struct window_axis *const row = &band->part->axis[0], *const column = &band->part->axis[1];
 
     memset(to, 0, (size_t)places * sizeof(*to));
-    for (int32_t i = 0; i < band->images; i++)
-        for (int32_t m = 0; m < band->rows; m++) {
+    for (int32_t i = 0; i < band->of.images; i++)
+        for (int32_t m = 0; m < band->of.rows; m++) {
             uint16_t **const at = to + (int64_t)(i * row->pitch + m) * column->pitch;
-            const int64_t h = row->first + (int64_t)(band->row + m) * row->step;
-            const int64_t pixel = ((band->image + i) * s->result[0] + h) * s->result[1] + column->first;
+            const int64_t h = row->first + (int64_t)(band->of.row + m) * row->step;
+            const int64_t pixel = ((band->of.image + i) * s->result[0] + h) * s->result[1] + column->first;
             for (int32_t q = 0; q < column->places; q++)
                 at[q] = result + (pixel + (int64_t)q * column->step) * s->lanes;
         }
@@ -153,8 +135,8 @@ static void run_task(const struct tile_window *s, int64_t index, const uint16_t 
 {
     const struct band band = band_at(s, index);
     const struct window_axis *const row = &band.part->axis[0], *const column = &band.part->axis[1];
-    const int32_t rows = (band.images - 1) * row->pitch + band.rows;
-    const int32_t places = divide_up((int64_t)rows * column->pitch, WINDOW_PLACES) * WINDOW_PLACES;
+    const int32_t rows = (band.of.images - 1) * row->pitch + band.of.rows;
+    const int32_t places = (int32_t)divide_up((int64_t)rows * column->pitch, WINDOW_PLACES) * WINDOW_PLACES;
     const int32_t behind = row->reach * column->pitch + column->reach;
     char *const copies = buffer + 2 * WINDOW_PLACES * WINDOW_LANES * sizeof(float);
     uint16_t **const to = (uint16_t **)(copies + s->plane_bytes * (size_t)s->most_planes);
@@ -244,20 +226,13 @@ static const char *refusal(const struct cpu_device *device, const struct cvy_op_
     return NULL;
 }
 
-/* Places from one row to the next, so that none reads what belongs to another row. */
 static void measure_pitch(struct window_axis *axis, int32_t source)
 {
-    const int32_t read = axis->places - 1 + axis->reach;
-    int32_t first = read, last = 0;
+    struct place_span span = {.first = INT32_MAX};
 
-    for (int32_t p = 0; p < axis->planes; p++) {
-        const int32_t offset = axis->offset[p], end = source - 1 - offset;
-        const int32_t begin = offset < 0 ? divide_up(-offset, axis->source_step) : 0;
-        first = begin < first ? begin : first;
-        last = larger(last, end < 0 ? 0 : end / axis->source_step);
-    }
-    last = last < read ? last : read;
-    axis->pitch = larger(larger(axis->places, last + 1), read + 1 - first);
+    for (int32_t p = 0; p < axis->planes; p++)
+        place_span_add(&span, source, axis->source_step, axis->offset[p]);
+    axis->pitch = place_pitch(span, axis->places, axis->reach);
 }
 
 /* Forward: the place of an output pixel is its own; tap r reads plane (r * dilation) % stride. */
@@ -269,7 +244,7 @@ static void forward_axis(const struct cvy_conv2d_attr *attr, int d, int32_t sour
     *axis =
         (struct window_axis){.places = result, .step = 1, .source_step = stride, .planes = 1, .reach = last / stride};
     for (int32_t r = 0; r < attr->kernel[d]; r++)
-        axis->planes = larger(axis->planes, r * attr->dilation[d] % stride + 1);
+        axis->planes = (int32_t)larger(axis->planes, r * attr->dilation[d] % stride + 1);
     for (int32_t p = 0; p < axis->planes; p++)
         axis->offset[p] = p - attr->pad[2 * d];
     measure_pitch(axis, source);
@@ -281,7 +256,7 @@ static bool backward_axis(const struct cvy_conv2d_attr *attr, int d, int32_t kin
                           struct window_axis *axis)
 {
     const int32_t stride = attr->stride[d], before = attr->pad[2 * d] - kind;
-    const int32_t first = before > 0 ? divide_up(before, stride) : 0, end = result - 1 + before;
+    const int32_t first = before > 0 ? (int32_t)divide_up(before, stride) : 0, end = result - 1 + before;
     int32_t least = INT32_MAX, most = 0;
 
     if (end < 0 || end / stride < first)
@@ -290,7 +265,7 @@ static bool backward_axis(const struct cvy_conv2d_attr *attr, int d, int32_t kin
         if (r * attr->dilation[d] % stride == kind) {
             const int32_t shift = r * attr->dilation[d] / stride;
             least = shift < least ? shift : least;
-            most = larger(most, shift);
+            most = (int32_t)larger(most, shift);
         }
     *axis = (struct window_axis){.places = end / stride - first + 1,
                                  .first = first * stride - before,
@@ -335,35 +310,20 @@ static void find_taps(const struct tile_window *s, const struct cvy_conv2d_attr 
         }
 }
 
-/* Whole images where one fits, else rows of one. */
 static void cut_bands(struct tile_window *s, struct window_part *part, int threads)
 {
     const struct window_axis *const row = &part->axis[0], *const column = &part->axis[1];
     const int64_t planes = (int64_t)row->planes * column->planes;
     const int64_t fitting = (int64_t)(BAND_BYTES / ((size_t)s->source_channels * sizeof(uint16_t))) / planes;
-    const int64_t all = s->batch * row->pitch * column->pitch, share = all / ((int64_t)TASKS * threads);
-    int64_t most = fitting < BAND_PLACES ? fitting : BAND_PLACES;
+    const int64_t share = s->batch * row->pitch * column->pitch / ((int64_t)TASKS * threads);
+    const int64_t most = smaller(smaller(fitting, BAND_PLACES), larger(share, WINDOW_PLACES));
 
-    most = share < most ? larger(share, WINDOW_PLACES) : most;
-    const int64_t rows = larger(most / column->pitch, 1);
-    part->band_images = 1;
-    part->band_rows = row->places;
-    if (rows >= row->pitch)
-        part->band_images = (int32_t)(rows / row->pitch < s->batch ? rows / row->pitch : s->batch);
-    else if (rows < row->places)
-        part->band_rows = divide_up(row->places, divide_up(row->places, rows));
-    part->image_bands = divide_up(row->places, part->band_rows);
-    part->bands = part->image_bands * divide_up(s->batch, part->band_images);
-    const int64_t band_rows = (int64_t)(part->band_images - 1) * row->pitch + part->band_rows;
-    const int64_t places = divide_up(band_rows * column->pitch, WINDOW_PLACES) * (int64_t)WINDOW_PLACES;
-    s->most_places = larger(s->most_places, places + (int64_t)row->reach * column->pitch + column->reach);
-    s->most_planes = larger(s->most_planes, planes);
-    s->tasks += part->bands;
-}
-
-static size_t whole_lines(size_t bytes)
-{
-    return (bytes + WINDOW_LINE - 1) / WINDOW_LINE * WINDOW_LINE;
+    part->bands = place_bands_of(s->batch, row->places, row->pitch, most / column->pitch, s->batch);
+    const int64_t rows = place_rows(&part->bands, row->pitch);
+    const int64_t places = divide_up(rows * column->pitch, WINDOW_PLACES) * WINDOW_PLACES;
+    s->most_places = (int32_t)larger(s->most_places, places + (int64_t)row->reach * column->pitch + column->reach);
+    s->most_planes = (int32_t)larger(s->most_planes, planes);
+    s->tasks += part->bands.count;
 }
 
 static void make_parts(struct tile_window *s, const struct cvy_conv2d_attr *attr, int threads)

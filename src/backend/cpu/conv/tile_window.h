@@ -4,6 +4,7 @@
 #ifndef CVY_BACKEND_CPU_CONV_TILE_WINDOW_H
 #define CVY_BACKEND_CPU_CONV_TILE_WINDOW_H
 
+#include "backend/cpu/conv/places.h"
 #include "backend/cpu/cpu.h"
 
 enum {
@@ -58,8 +59,7 @@ struct window_axis {
 struct window_part {
     struct window_axis axis[2]; /* rows, columns */
     struct cpu_window_taps taps;
-    int32_t band_rows, band_images; /* of places */
-    int64_t image_bands, bands;
+    struct place_bands bands;
 };
 
 struct tile_window {
