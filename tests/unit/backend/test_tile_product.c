@@ -2,26 +2,10 @@
  * with the processor's tiles where it has them and with those in memory, whatever lies in the working memory. */
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
-#include "base/system.h"
 #include "support_test.h"
+#include "support_tiles.h"
 
-enum { PROBLEMS = 160, MAX_THREADS = 7 };
-
-static cvy_device *devices[MAX_THREADS + 1]; /* by their threads */
-
-static int open_devices(void **state)
-{
-    for (int t = 1; t <= MAX_THREADS; t++)
-        assert_int_equal(cvy_device_open("cpu", t, &devices[t]), CVY_OK);
-    return 0;
-}
-
-static int close_devices(void **state)
-{
-    for (int t = 1; t <= MAX_THREADS; t++)
-        cvy_device_close(devices[t]);
-    return 0;
-}
+enum { PROBLEMS = 160 };
 
 /* ---- problems ---- */
 
@@ -31,46 +15,6 @@ struct problem {
     uint16_t *images, *weights, *residual, *result, *expected;
     float *bias;
 };
-
-static uint16_t narrow(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    return isnan(value) ? 0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float widen(uint16_t value)
-{
-    const uint32_t bits = (uint32_t)value << 16;
-    float wide;
-
-    memcpy(&wide, &bits, sizeof wide);
-    return wide;
-}
-
-static size_t count(const struct cvy_tensor *tensor)
-{
-    return (size_t)cvy_shape_elements(&tensor->shape);
-}
-
-/* Whole numbers of at most `limit`. */
-static uint16_t *draw(struct cvy_rng *rng, size_t elements, int limit)
-{
-    uint16_t *const to = cvy_calloc_aligned(elements * sizeof *to);
-
-    assert_non_null(to);
-    for (size_t i = 0; i < elements; i++)
-        to[i] = narrow((float)((int)cvy_rng_below(rng, 2 * (uint32_t)limit + 1) - limit));
-    return to;
-}
-
-static struct cvy_tensor image(int64_t batch, int64_t channels, int64_t rows, int64_t columns)
-{
-    return (struct cvy_tensor){.shape = {.rank = 4, .dim = {batch, channels, rows, columns}},
-                               .dtype = CVY_BF16,
-                               .layout = {.kind = CVY_LAYOUT_NHWC}};
-}
 
 static void set_operands(struct problem *p, bool bias, bool residual)
 {
@@ -115,21 +59,21 @@ static void set_up_problem(struct problem *p, struct cvy_rng *rng)
                                    .outputs = 3,
                                    .training = true,
                                    .images = CVY_IMAGES_NHWC},
-                          .x = image(batch, channels, extent[0], extent[1]),
-                          .y = image(batch, kernels, out[0], out[1]),
-                          .w = image(kernels, channels, 1, 1)};
+                          .x = tiles_image(batch, channels, extent[0], extent[1]),
+                          .y = tiles_image(batch, kernels, out[0], out[1]),
+                          .w = tiles_image(kernels, channels, 1, 1)};
     p->w.layout.kind = CVY_LAYOUT_PLAIN;
     set_operands(p, bias, residual);
-    p->images = draw(rng, count(backward ? &p->y : &p->x), 4);
-    p->weights = draw(rng, count(&p->w), 2);
-    p->residual = draw(rng, count(&p->y), 100);
+    p->images = tiles_draw(rng, tiles_count(backward ? &p->y : &p->x), 4);
+    p->weights = tiles_draw(rng, tiles_count(&p->w), 2);
+    p->residual = tiles_draw(rng, tiles_count(&p->y), 100);
     p->bias = cvy_calloc_aligned((size_t)kernels * sizeof *p->bias);
     assert_non_null(p->bias);
     for (int64_t k = 0; k < kernels; k++)
         p->bias[k] = (float)cvy_rng_below(rng, 41) - 20;
     p->images[0] = cvy_rng_below(rng, 8) ? p->images[0] : 0x7fc0; /* a NaN */
-    p->result = draw(rng, count(&p->desc.out[0]), 1);
-    p->expected = cvy_calloc_aligned(count(&p->desc.out[0]) * sizeof *p->expected);
+    p->result = tiles_draw(rng, tiles_count(&p->desc.out[0]), 1);
+    p->expected = cvy_calloc_aligned(tiles_count(&p->desc.out[0]) * sizeof *p->expected);
     assert_non_null(p->expected);
 }
 
@@ -152,14 +96,14 @@ static void expect_forward(struct problem *p, const uint16_t *x, int64_t pixel)
     for (int64_t k = 0; k < kernels; k++) {
         float sum = cvy_tensor_present(&p->desc.in[2]) ? p->bias[k] : 0;
         for (int64_t c = 0; c < channels; c++)
-            sum += widen(x[c]) * widen(p->weights[k * channels + c]);
+            sum += tiles_widen(x[c]) * tiles_widen(p->weights[k * channels + c]);
         if (cvy_tensor_present(&p->desc.in[3]))
-            sum += widen(p->residual[pixel * kernels + k]);
+            sum += tiles_widen(p->residual[pixel * kernels + k]);
         if (activation != CVY_ACTIVATION_NONE && sum < 0)
             sum = 0;
         if (activation == CVY_ACTIVATION_RELU6 && sum > 6)
             sum = 6;
-        p->expected[pixel * kernels + k] = narrow(sum);
+        p->expected[pixel * kernels + k] = tiles_narrow(sum);
     }
 }
 
@@ -171,8 +115,8 @@ static void expect_backward(struct problem *p, uint16_t *dx, int64_t pixel)
     for (int64_t c = 0; c < channels; c++) {
         float sum = 0;
         for (int64_t k = 0; k < kernels; k++)
-            sum += widen(p->images[pixel * kernels + k]) * widen(p->weights[k * channels + c]);
-        dx[c] = narrow(sum);
+            sum += tiles_widen(p->images[pixel * kernels + k]) * tiles_widen(p->weights[k * channels + c]);
+        dx[c] = tiles_narrow(sum);
     }
 }
 
@@ -212,8 +156,8 @@ static void reorder(cvy_device *device, const struct cvy_tensor *plain, const st
 
 static void check_result(const struct problem *p, int problem, int threads)
 {
-    for (size_t i = 0; i < count(&p->desc.out[0]); i++) {
-        const float got = widen(p->result[i]), expected = widen(p->expected[i]);
+    for (size_t i = 0; i < tiles_count(&p->desc.out[0]); i++) {
+        const float got = tiles_widen(p->result[i]), expected = tiles_widen(p->expected[i]);
         if (p->result[i] != p->expected[i] && !(isnan(got) && isnan(expected)))
             fail_msg("problem %d with %d threads: number %zu is %g, not %g", problem, threads, i, (double)got,
                      (double)expected);
@@ -223,9 +167,9 @@ static void check_result(const struct problem *p, int problem, int threads)
 /* `past`: the result is written past the caches. in_place: the residual's memory is that of the result. */
 static void run_problem(struct problem *p, int number, int threads, bool past, bool in_place)
 {
-    cvy_device *const device = devices[threads];
+    cvy_device *const device = tiles_devices[threads];
     const bool backward = p->desc.op == CVY_OP_CONV2D_BWD_DATA, residual = cvy_tensor_present(&p->desc.in[3]);
-    const size_t weights_bytes = count(&p->w) * sizeof(uint16_t);
+    const size_t weights_bytes = tiles_count(&p->w) * sizeof(uint16_t);
     uint16_t *const packed = cvy_calloc_aligned(weights_bytes), *const again = cvy_calloc_aligned(weights_bytes);
     struct cvy_op_desc desc = p->desc;
     struct cvy_kernel_plan plan = {.in_place = {-1, -1, -1}};
@@ -242,12 +186,12 @@ static void run_problem(struct problem *p, int number, int threads, bool past, b
     void *const scratch = cvy_calloc_aligned(plan.scratch_bytes);
     assert_non_null(scratch);
     memset(scratch, 0xff, plan.scratch_bytes); /* NaN */
-    memset(p->result, 0xff, count(&p->desc.out[0]) * sizeof *p->result);
+    memset(p->result, 0xff, tiles_count(&p->desc.out[0]) * sizeof *p->result);
     void *in[CVY_MAX_INPUTS] = {backward ? packed : p->images, backward ? p->images : packed}, *out[] = {p->result};
     if (cvy_tensor_present(&p->desc.in[2]))
         in[2] = p->bias;
     if (residual)
-        in[3] = in_place ? memcpy(p->result, p->residual, count(&p->y) * sizeof *p->result) : p->residual;
+        in[3] = in_place ? memcpy(p->result, p->residual, tiles_count(&p->y) * sizeof *p->result) : p->residual;
     assert_int_equal((backward ? cpu_tile_product_bwd_data_run : cpu_tile_product_run)(device, &plan, in, out, scratch),
                      CVY_OK);
     check_result(p, number, threads);
@@ -257,26 +201,16 @@ static void run_problem(struct problem *p, int number, int threads, bool past, b
     cvy_free_aligned(again);
 }
 
-static void need_tiles(bool model)
-{
-    if (cvy_cpu_isa() < (model ? CVY_ISA_AVX512_BF16 : CVY_ISA_AMX_BF16))
-        skip();
-    if (model)
-        setenv("CONVOY_CPU_TILES", "model", 1);
-    else
-        unsetenv("CONVOY_CPU_TILES");
-}
-
 static void check_problems(bool model)
 {
-    need_tiles(model);
+    tiles_need(model);
     for (int i = 0; i < (model ? PROBLEMS / 4 : PROBLEMS); i++) {
         struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_INIT, 0, (uint32_t)i);
         struct problem p;
         set_up_problem(&p, &rng);
         expect(&p);
         for (int run = 0; run < 2; run++)
-            run_problem(&p, i, 1 + (int)cvy_rng_below(&rng, MAX_THREADS), run == 0, run == 1);
+            run_problem(&p, i, 1 + (int)cvy_rng_below(&rng, TILES_THREADS), run == 0, run == 1);
         tear_down_problem(&p);
     }
 }
@@ -301,29 +235,29 @@ static void other_types_are_refused(void **state)
     struct cvy_op_desc desc;
     struct problem p;
 
-    need_tiles(true);
+    tiles_need(true);
     do {
         set_up_problem(&p, &rng);
         tear_down_problem(&p);
     } while (p.desc.op != CVY_OP_CONV2D);
     set_operands(&p, true, true);
     desc = p.desc;
-    assert_int_equal(cpu_tile_product_prepare(devices[1], &desc, &plan), CVY_OK);
-    cpu_state_release(devices[1], &plan);
+    assert_int_equal(cpu_tile_product_prepare(tiles_devices[1], &desc, &plan), CVY_OK);
+    cpu_state_release(tiles_devices[1], &plan);
     struct cvy_tensor opaque = desc.in[1], wide = p.w;
     desc = p.desc;
     desc.out[0].dtype = CVY_F32;
-    assert_int_equal(cpu_tile_product_prepare(devices[1], &desc, &plan), CVY_UNAVAILABLE);
+    assert_int_equal(cpu_tile_product_prepare(tiles_devices[1], &desc, &plan), CVY_UNAVAILABLE);
     desc = p.desc;
     desc.in[3].dtype = CVY_F32;
-    assert_int_equal(cpu_tile_product_prepare(devices[1], &desc, &plan), CVY_UNAVAILABLE);
+    assert_int_equal(cpu_tile_product_prepare(tiles_devices[1], &desc, &plan), CVY_UNAVAILABLE);
     wide.dtype = CVY_F32;
     desc = (struct cvy_op_desc){.op = CVY_OP_REORDER, .inputs = 1, .outputs = 1, .in = {wide}, .out = {opaque}};
-    assert_int_equal(cpu_reorder_tiles_prepare(devices[1], &desc, &plan), CVY_UNAVAILABLE);
+    assert_int_equal(cpu_reorder_tiles_prepare(tiles_devices[1], &desc, &plan), CVY_UNAVAILABLE);
     desc.in[0] = opaque;
     desc.out[0] = wide;
-    assert_int_equal(cpu_reorder_tiles_prepare(devices[1], &desc, &plan), CVY_UNAVAILABLE);
+    assert_int_equal(cpu_reorder_tiles_prepare(tiles_devices[1], &desc, &plan), CVY_UNAVAILABLE);
 }
 
-RUN_TESTS(open_devices, close_devices, TEST(problems_by_the_processors_tiles), TEST(problems_by_tiles_in_memory),
+RUN_TESTS(tiles_open, tiles_close, TEST(problems_by_the_processors_tiles), TEST(problems_by_tiles_in_memory),
           TEST(other_types_are_refused))

@@ -362,6 +362,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     if (why)
         return cvy_fail(CVY_UNAVAILABLE, "%s", why);
     plan->quiet = false;
+    CVY_TRY(cpu_expect_images(desc, ~0U, 1U, 0, 0));
     x->layout = cpu_image_layout(cpu, desc->images, x->shape.dim[1], CVY_BF16);
     y->layout = cpu_image_layout(cpu, desc->images, y->shape.dim[1], CVY_BF16);
     w->layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
