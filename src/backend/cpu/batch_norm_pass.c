@@ -1,28 +1,7 @@
-/* The two passes of a batch norm over its images: who takes what, in which order, and where results go. */
+/* The two passes of a batch norm over its images: who takes what, and in which order. */
 #include <omp.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "backend/cpu/batch_norm.h"
-#include "base/system.h"
-
-/* Measured on an Intel Xeon with AMX (doc/worklog.md). */
-enum { STREAM_BYTES = 16 << 20 };
-
-cvy_status cpu_choose_stream(struct cpu_device *device)
-{
-    const char *wanted = getenv("CONVOY_CPU_STREAM");
-    const bool automatic = !wanted || !strcmp(wanted, "auto"), always = wanted && !strcmp(wanted, "always");
-
-    if (!automatic && !always && strcmp(wanted, "never") != 0)
-        return cvy_fail(CVY_USAGE, "CONVOY_CPU_STREAM is auto, always or never, not %s", cvy_quote(wanted));
-    device->stream_bytes = SIZE_MAX;
-    if (always)
-        device->stream_bytes = 0;
-    else if (automatic && cvy_cpu_isa() >= CVY_ISA_AMX_BF16)
-        device->stream_bytes = STREAM_BYTES;
-    return CVY_OK;
-}
 
 static bool keeps_busy(int64_t parts, int64_t threads)
 {

@@ -48,10 +48,6 @@ void cpu_add_setting(struct cpu_device *device, const char *name, const char *va
  * where a core's first cache has 48 KiB. Their length changes how sums round. */
 CVY_CHECKED cvy_status cpu_choose_chunks(struct cpu_device *device);
 
-/* Reads CONVOY_CPU_STREAM (batch_norm_pass.c): CVY_USAGE when it is none of auto, always, never. auto: images of 16 MiB
- * and more, where the processor has tiles (AMX). The numbers are the same. */
-CVY_CHECKED cvy_status cpu_choose_stream(struct cpu_device *device);
-
 /* The loops of those given that there are tiles of bf16 for: those of the processor (AMX), or arrays in memory, which
  * do the same slowly, for tests (CONVOY_CPU_TILES=model, on processors with the vectors that do the rest). NULL: none.
  */
@@ -63,6 +59,9 @@ int32_t cpu_block(const struct cvy_layout *layout);
 /* Reads CONVOY_CPU_LAYOUT: CVY_USAGE when it is none of auto, blocked, nhwc. auto: channels-last for bf16 where the
  * processor has tiles (AMX), whose kernels in oneDNN read nothing else; for plans cpu_images says more. */
 CVY_CHECKED cvy_status cpu_choose_layout(struct cpu_device *device);
+/* Reads CONVOY_CPU_STREAM: CVY_USAGE when it is none of auto, always, never. auto: images of 16 MiB
+ * and more, where the processor has tiles (AMX). The numbers are the same. */
+CVY_CHECKED cvy_status cpu_choose_stream(struct cpu_device *device);
 /* cvy_backend.images: one layout where it is forced or the other is known to be slower, else both. */
 int cpu_images(const cvy_device *device, enum cvy_dtype dtype, bool training, enum cvy_images layouts[CVY_MAX_IMAGES],
                const char **why);
