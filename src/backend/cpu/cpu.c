@@ -127,6 +127,12 @@ static cvy_status cpu_synchronize(cvy_device *device)
         .release = cpu_state_release, .candidate = true, .lead = (ahead)                                               \
     }
 #define WAITING 0.15
+/* The same where weights do not change: always taken, for the choice must not depend on the number of images. */
+#define CONSTANT(ID, text, function)                                                                                   \
+    {                                                                                                                  \
+        .op = CVY_OP_##ID, .name = "cpu." text, .prepare = function##_constant_prepare, .run = function##_run,         \
+        .release = cpu_state_release                                                                                   \
+    }
 /* Convolutions have a state with memory of its own, and are candidates. */
 #define INT8(ID, function)                                                                                             \
     {                                                                                                                  \
@@ -181,6 +187,7 @@ static const struct cvy_kernel kernels[] = {
      .run = cpu_opaque_reorder_run,
      .release = cpu_opaque_reorder_release},
     KERNEL(CONV2D, grouped_conv2d),
+    CONSTANT(CONV2D, "conv2d_constant_tiles", cpu_tile_product),
     OWN(CONV2D, "conv2d_tiles", cpu_tile_product, 0),
     OWN(CONV2D, "conv2d_window_tiles", cpu_tile_window, 0),
     ONEDNN(CONV2D, "conv2d_winograd", cpu_conv2d_winograd_prepare),

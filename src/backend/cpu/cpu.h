@@ -209,6 +209,10 @@ void cpu_opaque_reorder_release(cvy_device *device, struct cvy_kernel_plan *plan
 CPU_KERNEL(cpu_weight_gradient);
 CPU_KERNEL(cpu_tile_gradient);
 CPU_KERNEL(cpu_tile_product);
+/* The same where weights do not change: never timed, so that plans of one image and of several share prepared weights.
+ */
+cvy_status cpu_tile_product_constant_prepare(cvy_device *device, struct cvy_op_desc *desc,
+                                             struct cvy_kernel_plan *plan);
 CPU_KERNEL(cpu_tile_product_bwd_data);
 CPU_KERNEL(cpu_reorder_tiles);
 CPU_KERNEL(cpu_tile_window);

@@ -40,6 +40,7 @@ static void set_up_problem(struct problem *p, struct cvy_rng *rng)
 {
     const bool backward = cvy_rng_below(rng, 2), strided = cvy_rng_below(rng, 2);
     const bool bias = !backward && cvy_rng_below(rng, 2), residual = !backward && cvy_rng_below(rng, 2);
+    const bool constant = !backward && cvy_rng_below(rng, 2); /* weights that do not change */
     const int64_t batch = 1 + (int64_t)cvy_rng_below(rng, 3);
     const int64_t channels = 32 * (1 + (int64_t)cvy_rng_below(rng, 4));
     const int64_t kernels = 32 * (1 + (int64_t)cvy_rng_below(rng, 4));
@@ -57,7 +58,8 @@ static void set_up_problem(struct problem *p, struct cvy_rng *rng)
                                    .attr.conv2d = attr,
                                    .inputs = backward ? 9 : 8,
                                    .outputs = 3,
-                                   .training = true,
+                                   .inference = constant,
+                                   .training = !constant,
                                    .images = CVY_IMAGES_NHWC},
                           .x = tiles_image(batch, channels, extent[0], extent[1]),
                           .y = tiles_image(batch, kernels, out[0], out[1]),
@@ -175,7 +177,9 @@ static void run_problem(struct problem *p, int number, int threads, bool past, b
     struct cvy_kernel_plan plan = {.in_place = {-1, -1, -1}};
 
     cpu_of(device)->stream_bytes = past ? 0 : SIZE_MAX;
-    assert_int_equal((backward ? cpu_tile_product_bwd_data_prepare : cpu_tile_product_prepare)(device, &desc, &plan),
+    assert_int_equal((backward            ? cpu_tile_product_bwd_data_prepare
+                      : p->desc.inference ? cpu_tile_product_constant_prepare
+                                          : cpu_tile_product_prepare)(device, &desc, &plan),
                      CVY_OK);
     assert_int_equal(plan.in_place[0], residual ? 3 : -1);
     assert_int_equal(cpu_tensor_bytes(device, &desc.in[backward ? 0 : 1]), weights_bytes);
@@ -245,6 +249,9 @@ static void other_types_are_refused(void **state)
     assert_int_equal(cpu_tile_product_prepare(tiles_devices[1], &desc, &plan), CVY_OK);
     cpu_state_release(tiles_devices[1], &plan);
     struct cvy_tensor opaque = desc.in[1], wide = p.w;
+    desc = p.desc;
+    desc.inference = false;
+    assert_int_equal(cpu_tile_product_constant_prepare(tiles_devices[1], &desc, &plan), CVY_UNAVAILABLE);
     desc = p.desc;
     desc.out[0].dtype = CVY_F32;
     assert_int_equal(cpu_tile_product_prepare(tiles_devices[1], &desc, &plan), CVY_UNAVAILABLE);

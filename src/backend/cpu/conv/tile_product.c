@@ -19,6 +19,7 @@
 #include "base/system.h"
 
 #define TASKS      8                   /* for each thread, at least, where there are so many blocks */
+#define FEW_BYTES  ((size_t)4 << 20)   /* of a thread: images that its cache holds, more or less */
 #define COPY_BYTES ((size_t)512 << 10) /* of the pixels of a task that are copied side by side */
 
 /* ---- weights ---- */
@@ -170,7 +171,7 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
 {
     const size_t pitch = (size_t)s->depth * sizeof(uint16_t);
     const bool dense = is_dense(s), sparse = !s->backward && !dense, scattered = s->backward && !dense;
-    const int32_t rest = count % PRODUCT_PIXELS, left = s->lanes - lane;
+    const int32_t rest = count % (2 * s->height), left = s->lanes - lane;
     char *const copy = buffer + s->thread_bytes - s->copy_bytes;
     int64_t wide[PRODUCT_MOST];
     struct cpu_tile_task task = {.from = sparse ? copy : (const char *)(o->from + begin * s->depth),
@@ -181,6 +182,7 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
                                  .first = o->to,
                                  .pixels = count,
                                  .steps = s->depth / PRODUCT_DEPTH,
+                                 .height = s->height,
                                  .lane = lane,
                                  .end = lane + (left < s->task_lanes ? left : s->task_lanes),
                                  .low = s->low,
@@ -193,30 +195,47 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
         task.to[i] = o->to + (scattered ? wide[i] : begin + i) * s->lanes;
     if (sparse)
         gather(s, o->from, wide, count, copy);
-    else if (rest) {
+    else if (rest % s->height) {
         memcpy(copy, o->from + (begin + count - rest) * s->depth, (size_t)rest * pitch);
         task.last = copy;
     }
-    task.lanes_first = (int64_t)(task.end - task.lane) <= (int64_t)count;
+    task.lanes_first = !s->fixed && (int64_t)(task.end - task.lane) <= (int64_t)count;
+    task.ahead = s->fixed;
     s->loops->multiply(&task, (float *)buffer);
     for (int32_t i = 0; scattered && lane == 0 && i < count; i++)
         clear_field(s, begin + i, task.to[i]);
 }
 
+static int64_t lane_parts(const struct tile_product *s)
+{
+    return (s->lanes + s->task_lanes - 1) / s->task_lanes;
+}
+
+/* Task `task` of those that cut_tasks() makes: first all lanes of some pixels. */
+static void run_numbered(const struct tile_product *s, const struct operands *o, int64_t task, char *buffer)
+{
+    const int64_t parts = lane_parts(s), begin = task / parts * s->task_pixels, left = s->pixels - begin;
+
+    run_task(s, o, begin, (int32_t)(left < s->task_pixels ? left : s->task_pixels),
+             (int32_t)(task % parts) * s->task_lanes, buffer);
+}
+
 static void run(cvy_device *device, const struct tile_product *s, const struct operands *o, void *scratch)
 {
-    const int64_t parts = (s->lanes + s->task_lanes - 1) / s->task_lanes;
-    const int64_t tasks = (s->pixels + s->task_pixels - 1) / s->task_pixels * parts;
+    const int64_t tasks = (s->pixels + s->task_pixels - 1) / s->task_pixels * lane_parts(s);
 
 #pragma omp parallel num_threads(device->threads)
     {
         char *const buffer = (char *)scratch + (size_t)omp_get_thread_num() * s->thread_bytes;
-        /* Whoever is free takes the next task: other programs may slow one core down. */
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t task = 0; task < tasks; task++) {
-            const int64_t begin = task / parts * s->task_pixels, left = s->pixels - begin;
-            run_task(s, o, begin, (int32_t)(left < s->task_pixels ? left : s->task_pixels),
-                     (int32_t)(task % parts) * s->task_lanes, buffer);
+        if (s->fixed) {
+#pragma omp for schedule(static) nowait
+            for (int64_t task = 0; task < tasks; task++)
+                run_numbered(s, o, task, buffer);
+        } else {
+            /* Whoever is free takes the next task: other programs may slow one core down. */
+#pragma omp for schedule(dynamic, 1) nowait
+            for (int64_t task = 0; task < tasks; task++)
+                run_numbered(s, o, task, buffer);
         }
         s->loops->finish();
     }
@@ -263,24 +282,26 @@ static const char *refusal(const struct cpu_device *device, const struct cvy_op_
         return "images are channels-last here";
     if (w->shape.dim[0] % PRODUCT_LANES || w->shape.dim[1] % PRODUCT_LANES)
         return "channels are not a multiple of 32";
-    /* Plans of one image and of several share prepared weights, which a kernel chosen by its time would not have alike.
-     */
-    if (desc->inference)
-        return "weights that do not change are oneDNN's";
     if (w->shape.dim[0] > INT16_MAX || w->shape.dim[1] > INT16_MAX)
         return "too many channels";
     return NULL;
 }
 
+/* Pixels of a task: not more than fit beside weights where they are copied. */
+static int64_t most_pixels(const struct tile_product *s)
+{
+    enum { PAIR = 2 * PRODUCT_HEIGHT };
+    const int64_t fitting = (int64_t)(COPY_BYTES / ((size_t)s->depth * sizeof(uint16_t) * PAIR)) * PAIR;
+
+    return fitting < PAIR ? PAIR : fitting < PRODUCT_MOST ? fitting : PRODUCT_MOST;
+}
+
 /* So many pixels and lanes that every thread has some. */
 static void cut_tasks(struct tile_product *s, int threads)
 {
-    const int64_t blocks = (s->pixels + PRODUCT_PIXELS - 1) / PRODUCT_PIXELS, tasks = (int64_t)TASKS * threads;
-    const int64_t fitting = (int64_t)(COPY_BYTES / ((size_t)s->depth * sizeof(uint16_t) * PRODUCT_PIXELS));
-    const int64_t most = fitting < 1                               ? 1
-                         : fitting < PRODUCT_MOST / PRODUCT_PIXELS ? fitting
-                                                                   : PRODUCT_MOST / PRODUCT_PIXELS;
-    const int64_t pairs = s->lanes / PRODUCT_LANES, few = tasks / 2;
+    enum { PAIR = 2 * PRODUCT_HEIGHT };
+    const int64_t blocks = (s->pixels + PAIR - 1) / PAIR, tasks = (int64_t)TASKS * threads;
+    const int64_t most = most_pixels(s) / PAIR, pairs = s->lanes / PRODUCT_LANES, few = tasks / 2;
     int64_t together = blocks / tasks, share = pairs;
 
     together = together < 1 ? 1 : together < most ? together : most;
@@ -289,8 +310,49 @@ static void cut_tasks(struct tile_product *s, int threads)
         const int64_t chunks = (blocks + together - 1) / together, parts = (2 * threads + chunks - 1) / chunks;
         share = (pairs + parts - 1) / parts;
     }
-    s->task_pixels = (int32_t)together * PRODUCT_PIXELS;
+    s->task_pixels = (int32_t)together * PAIR;
     s->task_lanes = (int32_t)share * PRODUCT_LANES;
+    s->height = PRODUCT_HEIGHT;
+}
+
+/* Tiles of equal height. */
+static int32_t height_for(int64_t pixels)
+{
+    const int64_t tiles = (pixels + PRODUCT_HEIGHT - 1) / PRODUCT_HEIGHT;
+    return (int32_t)((pixels + tiles - 1) / tiles);
+}
+
+/* Nanoseconds for a thread where the pixels are shared out to threads / parts threads and the lanes to `parts`: for the
+ * products, for weights from the shared cache, and where there are parts for what the others have written or will read.
+ * Measured on two cores of a Xeon with AMX (doc/worklog.md). */
+static double fixed_cost(const struct tile_product *s, int threads, int32_t parts)
+{
+    const double product = 8.6, weight_byte = 0.077, foreign_byte = 0.2;
+    const int64_t shares = threads / parts, pixels = (s->pixels + shares - 1) / shares;
+    const int64_t pairs = (s->lanes / PRODUCT_LANES + parts - 1) / parts;
+    const double lanes = (double)(pairs * PRODUCT_LANES), depth = (double)s->depth;
+    const double tiles = (double)pixels / PRODUCT_HEIGHT * (lanes / 16) * (depth / PRODUCT_DEPTH);
+    const double read = (double)pixels * depth * sizeof(uint16_t), written = (double)pixels * lanes * sizeof(uint16_t);
+
+    return product * tiles + weight_byte * lanes * depth * sizeof(uint16_t) +
+           (parts > 1 ? foreign_byte * (read * (1 - 1.0 / parts) + written) : 0);
+}
+
+/* A few images, whose weights do not change: each thread takes the same pixels in every layer, so that what it reads is
+ * in its own cache, or where there is more of weights than of pixels, lanes. */
+static void cut_fixed(struct tile_product *s, int threads)
+{
+    int32_t parts = 1;
+
+    for (int32_t p = 2; p <= threads && p <= s->lanes / PRODUCT_LANES; p++)
+        if (threads % p == 0 && fixed_cost(s, threads, p) < fixed_cost(s, threads, parts))
+            parts = p;
+    const int64_t shares = threads / parts, pixels = (s->pixels + shares - 1) / shares, most = most_pixels(s);
+    const int64_t chunks = (pixels + most - 1) / most;
+    s->fixed = true;
+    s->task_pixels = (int32_t)((pixels + chunks - 1) / chunks);
+    s->task_lanes = (int32_t)((s->lanes / PRODUCT_LANES + parts - 1) / parts) * PRODUCT_LANES;
+    s->height = height_for(s->task_pixels);
 }
 
 /* Bias, residual and activation of a forward pass. */
@@ -331,13 +393,15 @@ static struct tile_product describe(const struct cvy_op_desc *desc, const struct
     return s;
 }
 
-/* A thread's sums, and pixels side by side: all of a task, or the last ones where these are not PRODUCT_PIXELS. */
+/* A thread's sums, and pixels side by side: all of a task, or the last ones where these do not fill two
+ * tiles. */
 static void count_bytes(struct tile_product *s)
 {
-    const int32_t copied = is_dense(s) || s->backward ? PRODUCT_PIXELS : s->task_pixels;
+    const int32_t pair = 2 * s->height,
+                  copied = is_dense(s) || s->backward ? pair : (s->task_pixels + pair - 1) / pair * pair;
 
     s->copy_bytes = (size_t)s->depth * sizeof(uint16_t) * (size_t)copied;
-    s->thread_bytes = 2 * PRODUCT_PIXELS * PRODUCT_LANES * sizeof(float) + s->copy_bytes;
+    s->thread_bytes = 4 * PRODUCT_HEIGHT * PRODUCT_LANES * sizeof(float) + s->copy_bytes;
 }
 
 /* x and y: the convolution's input and output, or their gradients. */
@@ -360,7 +424,11 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
                                     .detail_size = sizeof(struct tile_weights)};
     struct tile_product s = describe(desc, x, w, y);
     s.past = desc->training && !backward && cpu_tensor_bytes(device, y) >= cpu->stream_bytes;
-    cut_tasks(&s, device->threads);
+    const size_t images = cpu_tensor_bytes(device, x) + cpu_tensor_bytes(device, y);
+    if (desc->inference && images <= FEW_BYTES * (size_t)device->threads)
+        cut_fixed(&s, device->threads);
+    else
+        cut_tasks(&s, device->threads);
     count_bytes(&s);
     plan->scratch_bytes = (size_t)device->threads * s.thread_bytes;
     snprintf(plan->implementation, sizeof(plan->implementation), "tiles:%s", s.loops->isa);
@@ -377,4 +445,12 @@ cvy_status cpu_tile_product_prepare(cvy_device *device, struct cvy_op_desc *desc
 cvy_status cpu_tile_product_bwd_data_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     return prepare(device, desc, plan, &desc->out[0], &desc->in[0], &desc->in[1]);
+}
+
+cvy_status cpu_tile_product_constant_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    plan->quiet = true;
+    if (!desc->inference)
+        return cvy_fail(CVY_UNAVAILABLE, "these weights change");
+    return cpu_tile_product_prepare(device, desc, plan);
 }

@@ -9,7 +9,7 @@
 enum {
     PRODUCT_DEPTH = 32,   /* channels that one tile product sums over */
     PRODUCT_LANES = 32,   /* channels of the result that are written together: a line of the cache */
-    PRODUCT_PIXELS = 32,  /* that are multiplied together: two tiles of rows */
+    PRODUCT_HEIGHT = 16,  /* rows of a tile of pixels, at most; two are multiplied together */
     PRODUCT_MOST = 512,   /* pixels of a task */
     PRODUCT_BYTES = 1024, /* of a tile */
     PRODUCT_LINE = 64     /* bytes of a line of the cache */
@@ -18,7 +18,7 @@ enum {
 /* to[pixel][lane] = activation(sum over the depth of from[pixel][d] * weights[d][lane] + bias[lane] + more). */
 struct cpu_tile_task {
     const char *from; /* the first pixel; others `pitch` bytes further each */
-    const char *last; /* the pixels of the last PRODUCT_PIXELS, where there are not so many: elsewhere */
+    const char *last; /* those of the last two tiles, where there are not so many: elsewhere */
     size_t pitch;
     const char *weights;  /* of lane 0, packed: of each 16 lanes, tiles of all steps */
     const float *bias;    /* of lane 0; NULL: 0 */
@@ -26,10 +26,12 @@ struct cpu_tile_task {
     uint16_t *first;      /* pixel 0 of all */
     uint16_t *to[PRODUCT_MOST];
     int32_t pixels, steps; /* steps of PRODUCT_DEPTH */
+    int32_t height;        /* pixels of a tile */
     int32_t lane, end;     /* the lanes that are made, multiples of PRODUCT_LANES */
     float low, high;       /* the activation */
     bool lanes_first;      /* for each of the pixels all lanes; else for each of the lanes all pixels */
     bool past;             /* the result is written past the caches */
+    bool ahead;            /* weights are fetched ahead; not with lanes_first */
 };
 
 struct cpu_tile_product_loops {
@@ -37,7 +39,7 @@ struct cpu_tile_product_loops {
     /* Weights of 32 lanes by PRODUCT_DEPTH -> a tile of each half. `lane_rows`: lane l is a row of `from`; else depth d
      * is. Rows are `pitch` elements apart. `second`: bytes from the first half's tile to the second's. */
     void (*pack)(char *to, size_t second, const uint16_t *from, size_t pitch, bool lane_rows);
-    /* `sums`: of two times PRODUCT_PIXELS by PRODUCT_LANES. */
+    /* `sums`: of four times PRODUCT_HEIGHT by PRODUCT_LANES. */
     void (*multiply)(const struct cpu_tile_task *task, float *sums);
     void (*zero)(uint16_t *to, size_t count); /* a multiple of PRODUCT_LANES */
     void (*finish)(void);                     /* what was written past the caches is there for other threads */
@@ -53,7 +55,8 @@ struct tile_product {
     int32_t stride[2];         /* rows, columns */
     int32_t small[2], wide[2]; /* extents of the output of the convolution, of its input */
     int64_t pixels;            /* of all images of the smaller side */
-    int32_t task_pixels, task_lanes;
+    int32_t task_pixels, task_lanes, height;
+    bool fixed; /* each thread has its own tasks, else whoever is free takes the next one */
     float low, high;
     bool past;
     size_t copy_bytes, thread_bytes;
