@@ -188,6 +188,7 @@ static const struct cvy_kernel kernels[] = {
      .release = cpu_opaque_reorder_release},
     KERNEL(CONV2D, grouped_conv2d),
     CONSTANT(CONV2D, "conv2d_constant_tiles", cpu_tile_product),
+    CONSTANT(CONV2D, "conv2d_constant_window_tiles", cpu_tile_window),
     OWN(CONV2D, "conv2d_tiles", cpu_tile_product, 0),
     OWN(CONV2D, "conv2d_window_tiles", cpu_tile_window, 0),
     ONEDNN(CONV2D, "conv2d_winograd", cpu_conv2d_winograd_prepare),

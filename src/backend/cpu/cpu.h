@@ -161,6 +161,9 @@ CVY_CHECKED cvy_status cpu_no_statistics(const struct cvy_op_desc *desc);
 CVY_CHECKED cvy_status cpu_expect_images(const struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs,
                                          uint32_t except_inputs, uint32_t except_outputs);
 size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor);
+/* Whether images are so few that the caches of the cores hold them, more or less: then each thread should take the same
+ * pixels in every layer, for what another core has written comes slowly. */
+bool cpu_is_few(cvy_device *device, const struct cvy_tensor *x, const struct cvy_tensor *y);
 
 /* Elements of work that one task of a parallel loop takes where the loop is over plain elements. */
 #define CPU_CHUNK 32768
@@ -217,7 +220,8 @@ CPU_KERNEL(cpu_tile_product_bwd_data);
 CPU_KERNEL(cpu_reorder_tiles);
 CPU_KERNEL(cpu_tile_window);
 CPU_KERNEL(cpu_tile_window_bwd_data);
-/* Bytes of weights that lie as tile products want them (conv/tile_product.c); 0: they do not. */
+cvy_status cpu_tile_window_constant_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+/* Bytes of weights that lie as tile products want them (conv/tile_weights.c); 0: they do not. */
 size_t cpu_tile_weights_bytes(const struct cvy_tensor *tensor);
 CPU_KERNEL(cpu_grouped_conv2d);
 CPU_KERNEL(cpu_grouped_conv2d_bwd_data);

@@ -286,6 +286,12 @@ size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
     return bytes;
 }
 
+bool cpu_is_few(cvy_device *device, const struct cvy_tensor *x, const struct cvy_tensor *y)
+{
+    enum { OF_A_CORE = 4 << 20 };
+    return cpu_tensor_bytes(device, x) + cpu_tensor_bytes(device, y) <= (size_t)device->threads * OF_A_CORE;
+}
+
 cvy_status cpu_state(struct cvy_kernel_plan *plan, const void *bytes, size_t size)
 {
     plan->state = cvy_calloc(1, size);

@@ -11,6 +11,7 @@ struct problem {
     struct cvy_op_desc desc;
     struct cvy_tensor x, y, w; /* images or their gradients */
     uint16_t *images, *weights, *result, *expected;
+    float *bias;
 };
 
 /* Windows and extents of one dimension that leave at least one output. */
@@ -36,24 +37,28 @@ static void draw_axis(struct cvy_rng *rng, struct cvy_conv2d_attr *attr, int d, 
 static void set_up_problem(struct problem *p, struct cvy_rng *rng)
 {
     const bool backward = cvy_rng_below(rng, 2), wide = cvy_rng_below(rng, 16) == 0;
+    const bool constant = !backward && cvy_rng_below(rng, 2); /* weights that do not change: with groups alone */
     const int64_t batch = 1 + (int64_t)cvy_rng_below(rng, wide ? 2 : 7);
     int64_t channels = 32 * (1 + (int64_t)cvy_rng_below(rng, 3)), kernels = 32 * (1 + (int64_t)cvy_rng_below(rng, 3));
     struct cvy_conv2d_attr attr = {.groups = 1};
     int64_t input[2], output[2];
 
-    if (cvy_rng_below(rng, 3) == 0) {
+    if (constant || cvy_rng_below(rng, 3) == 0) {
         kernels = channels;
-        attr.groups = (int32_t)channels / (cvy_rng_below(rng, 2) ? 16 : 32);
+        attr.groups = (int32_t)channels / (cvy_rng_below(rng, 2) || (constant && channels == 32) ? 16 : 32);
     }
+    if (constant)
+        attr.activation = cvy_rng_below(rng, 3);
     do {
         draw_axis(rng, &attr, 0, wide ? 3 : 14, &input[0], &output[0]);
         draw_axis(rng, &attr, 1, wide ? 1200 : 14, &input[1], &output[1]);
     } while (attr.kernel[0] * attr.kernel[1] == 1);
     *p = (struct problem){.desc = {.op = backward ? CVY_OP_CONV2D_BWD_DATA : CVY_OP_CONV2D,
                                    .attr.conv2d = attr,
-                                   .inputs = 2,
+                                   .inputs = constant ? 3 : 2,
                                    .outputs = 1,
-                                   .training = true,
+                                   .inference = constant,
+                                   .training = !constant,
                                    .images = CVY_IMAGES_NHWC},
                           .x = tiles_image(batch, channels, input[0], input[1]),
                           .y = tiles_image(batch, kernels, output[0], output[1]),
@@ -62,6 +67,13 @@ static void set_up_problem(struct problem *p, struct cvy_rng *rng)
     p->desc.in[0] = backward ? p->w : p->x;
     p->desc.in[1] = backward ? p->y : p->w;
     p->desc.out[0] = backward ? p->x : p->y;
+    p->desc.in[2] = (struct cvy_tensor){.shape = {.rank = -1}};
+    if (constant && cvy_rng_below(rng, 2))
+        p->desc.in[2] = (struct cvy_tensor){.shape = {.rank = 1, .dim = {kernels}}, .dtype = CVY_F32};
+    p->bias = cvy_calloc_aligned((size_t)kernels * sizeof *p->bias);
+    assert_non_null(p->bias);
+    for (int64_t k = 0; k < kernels; k++)
+        p->bias[k] = (float)cvy_rng_below(rng, 41) - 20;
     p->images = tiles_draw(rng, tiles_count(backward ? &p->y : &p->x), 2);
     p->weights = tiles_draw(rng, tiles_count(&p->w), 1);
     p->result = tiles_draw(rng, tiles_count(&p->desc.out[0]), 1);
@@ -75,6 +87,7 @@ static void tear_down_problem(struct problem *p)
     cvy_free_aligned(p->weights);
     cvy_free_aligned(p->result);
     cvy_free_aligned(p->expected);
+    cvy_free_aligned(p->bias);
 }
 
 /* The products of one tap at one output: of the channels of each group. `sums`: of all results. */
@@ -95,6 +108,17 @@ static void add_tap(const struct problem *p, int64_t x_pixel, int64_t y_pixel, i
         }
 }
 
+/* Bias and activation of a sum. */
+static float finish(const struct problem *p, float sum, size_t kernel)
+{
+    const enum cvy_activation activation = p->desc.attr.conv2d.activation;
+
+    sum += cvy_tensor_present(&p->desc.in[2]) ? p->bias[kernel] : 0;
+    if (activation != CVY_ACTIVATION_NONE && sum < 0)
+        sum = 0;
+    return activation == CVY_ACTIVATION_RELU6 && sum > 6 ? 6 : sum;
+}
+
 static void expect(struct problem *p)
 {
     const struct cvy_conv2d_attr *const attr = &p->desc.attr.conv2d;
@@ -112,8 +136,29 @@ static void expect(struct problem *p)
                 add_tap(p, (i / (y[2] * y[3]) * x[2] + h) * x[3] + w, i, tap, sums);
         }
     for (size_t i = 0; i < results; i++)
-        p->expected[i] = tiles_narrow(sums[i]);
+        p->expected[i] = tiles_narrow(finish(p, sums[i], i % (size_t)p->desc.out[0].shape.dim[1]));
     cvy_free_aligned(sums);
+}
+
+/* Weights in the layout that the kernel asks for; released by the caller. */
+static uint16_t *reorder_weights(cvy_device *device, const struct problem *p, const struct cvy_tensor *wanted)
+{
+    uint16_t *const to = cvy_calloc_aligned(cpu_tensor_bytes(device, wanted));
+    uint16_t *const again = cvy_calloc_aligned(tiles_count(&p->w) * sizeof *again);
+    struct cvy_op_desc there = {.op = CVY_OP_REORDER, .inputs = 1, .outputs = 1, .in = {p->w}, .out = {*wanted}};
+    struct cvy_op_desc back = {.op = CVY_OP_REORDER, .inputs = 1, .outputs = 1, .in = {*wanted}, .out = {p->w}};
+    struct cvy_kernel_plan plan = {0};
+
+    assert_true(to && again);
+    assert_int_equal(cpu_reorder_tiles_prepare(device, &there, &plan), CVY_OK);
+    assert_int_equal(cpu_reorder_tiles_run(device, &plan, (void *[]){p->weights}, (void *[]){to}, NULL), CVY_OK);
+    cpu_state_release(device, &plan);
+    assert_int_equal(cpu_reorder_tiles_prepare(device, &back, &plan), CVY_OK);
+    assert_int_equal(cpu_reorder_tiles_run(device, &plan, (void *[]){to}, (void *[]){again}, NULL), CVY_OK);
+    cpu_state_release(device, &plan);
+    assert_memory_equal(again, p->weights, tiles_count(&p->w) * sizeof *again);
+    cvy_free_aligned(again);
+    return to;
 }
 
 static void run_problem(struct problem *p, int number, int threads)
@@ -122,14 +167,23 @@ static void run_problem(struct problem *p, int number, int threads)
     const bool backward = p->desc.op == CVY_OP_CONV2D_BWD_DATA;
     struct cvy_op_desc desc = p->desc;
     struct cvy_kernel_plan plan = {0};
+    uint16_t *packed = NULL;
 
-    if ((backward ? cpu_tile_window_bwd_data_prepare : cpu_tile_window_prepare)(device, &desc, &plan) != CVY_OK)
+    if ((backward            ? cpu_tile_window_bwd_data_prepare
+         : p->desc.inference ? cpu_tile_window_constant_prepare
+                             : cpu_tile_window_prepare)(device, &desc, &plan) != CVY_OK)
         fail_msg("problem %d: %s", number, cvy_error());
     void *const scratch = cvy_calloc_aligned(plan.scratch_bytes);
     assert_non_null(scratch);
     memset(scratch, 0xff, plan.scratch_bytes); /* NaN */
     memset(p->result, 0xff, tiles_count(&p->desc.out[0]) * sizeof *p->result);
+    if (p->desc.inference)
+        packed = reorder_weights(device, p, &desc.in[1]);
     void *in[CVY_MAX_INPUTS] = {backward ? p->weights : p->images, backward ? p->images : p->weights};
+    if (packed)
+        in[1] = packed;
+    if (cvy_tensor_present(&p->desc.in[2]))
+        in[2] = p->bias;
     void *out[] = {p->result};
     assert_int_equal((backward ? cpu_tile_window_bwd_data_run : cpu_tile_window_run)(device, &plan, in, out, scratch),
                      CVY_OK);
@@ -139,6 +193,7 @@ static void run_problem(struct problem *p, int number, int threads)
                      (double)tiles_widen(p->result[i]), (double)tiles_widen(p->expected[i]));
     cpu_state_release(device, &plan);
     cvy_free_aligned(scratch);
+    cvy_free_aligned(packed);
 }
 
 static void check_problems(bool model)
@@ -176,7 +231,7 @@ static void others_are_refused(void **state)
     do {
         set_up_problem(&p, &rng);
         tear_down_problem(&p);
-    } while (p.desc.op != CVY_OP_CONV2D || p.desc.attr.conv2d.groups != 1);
+    } while (p.desc.op != CVY_OP_CONV2D || p.desc.attr.conv2d.groups != 1 || p.desc.inference);
     desc = p.desc;
     assert_int_equal(cpu_tile_window_prepare(tiles_devices[1], &desc, &plan), CVY_OK);
     cpu_state_release(tiles_devices[1], &plan);
@@ -189,6 +244,8 @@ static void others_are_refused(void **state)
     desc = p.desc;
     desc.inference = true;
     assert_int_equal(cpu_tile_window_prepare(tiles_devices[1], &desc, &plan), CVY_UNAVAILABLE);
+    desc = p.desc;
+    assert_int_equal(cpu_tile_window_constant_prepare(tiles_devices[1], &desc, &plan), CVY_UNAVAILABLE);
 }
 
 RUN_TESTS(tiles_open, tiles_close, TEST(problems_by_the_processors_tiles), TEST(problems_by_tiles_in_memory),

@@ -16,94 +16,15 @@
 #include <string.h>
 
 #include "backend/cpu/conv/tile_product.h"
+#include "backend/cpu/conv/tile_weights.h"
 #include "base/system.h"
 
 #define TASKS      8                   /* for each thread, at least, where there are so many blocks */
-#define FEW_BYTES  ((size_t)4 << 20)   /* of a thread: images that its cache holds, more or less */
 #define COPY_BYTES ((size_t)512 << 10) /* of the pixels of a task that are copied side by side */
 
-/* ---- weights ---- */
-
-/* The opaque layout of weights (K, C, 1, 1): for each 16 lanes, for each 32 of the depth, a tile. The lanes are K and
- * the depth C; backward it is the other way round. */
-struct tile_weights {
-    bool backward;
-};
-static const struct tile_weights forward_weights = {false}, backward_weights = {true};
-
-/* NULL: they have another layout. Opaque ones are told apart by the size of their details. */
-static const struct tile_weights *weights_of(const struct cvy_layout *layout)
-{
-    const bool ours = layout->kind == CVY_LAYOUT_OPAQUE && layout->detail_size == sizeof(struct tile_weights);
-    return ours ? layout->detail : NULL;
-}
-
-size_t cpu_tile_weights_bytes(const struct cvy_tensor *tensor)
-{
-    return weights_of(&tensor->layout) ? (size_t)tensor->shape.dim[0] * (size_t)tensor->shape.dim[1] * sizeof(uint16_t)
-                                       : 0;
-}
-
-static const struct cpu_tile_product_loops *loops_here(void)
+const struct cpu_tile_product_loops *cpu_tile_product_loops_here(void)
 {
     return cpu_tile_loops(CVY_IF_AVX(&cpu_tile_product_amx_bf16), CVY_IF_AVX(&cpu_tile_product_amx_bf16_model));
-}
-
-struct reorder {
-    const struct cpu_tile_product_loops *loops;
-    int64_t depth, lanes;
-    bool backward, unpack;
-};
-
-cvy_status cpu_reorder_tiles_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    const struct tile_weights *const from = weights_of(&desc->in[0].layout);
-    const struct tile_weights *const to = weights_of(&desc->out[0].layout);
-    const struct tile_weights *const packed = from ? from : to;
-
-    (void)device;
-    plan->quiet = true;
-    if (!from == !to || !loops_here() || desc->in[0].dtype != CVY_BF16 || desc->out[0].dtype != CVY_BF16 ||
-        (from ? &desc->out[0] : &desc->in[0])->layout.kind != CVY_LAYOUT_PLAIN)
-        return cvy_fail(CVY_UNAVAILABLE, "this kernel packs weights for tile products only");
-    const int64_t *const dim = desc->in[0].shape.dim;
-    const struct reorder state = {.loops = loops_here(),
-                                  .depth = dim[packed->backward ? 0 : 1],
-                                  .lanes = dim[packed->backward ? 1 : 0],
-                                  .backward = packed->backward,
-                                  .unpack = from};
-    return cpu_state(plan, &state, sizeof(state));
-}
-
-/* Where a weight lies among the packed ones. */
-static size_t packed_at(const struct reorder *s, int64_t d, int64_t lane)
-{
-    const int64_t tile = lane / 16 * (s->depth / PRODUCT_DEPTH) + d / PRODUCT_DEPTH;
-    return (size_t)(tile * PRODUCT_BYTES / 2 + d % PRODUCT_DEPTH / 2 * PRODUCT_LINE / 2 + lane % 16 * 2 + d % 2);
-}
-
-cvy_status cpu_reorder_tiles_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                                 void *const *out, void *scratch)
-{
-    const struct reorder *const s = plan->state;
-    const size_t half = (size_t)(s->depth / PRODUCT_DEPTH) * PRODUCT_BYTES;
-    const int64_t depth_step = s->backward ? s->lanes : 1, lane_step = s->backward ? 1 : s->depth; /* of w, (K, C) */
-    const uint16_t *const from = in[0];
-
-    (void)scratch;
-#pragma omp parallel for num_threads(device->threads) schedule(static)
-    for (int64_t lane = 0; lane < s->lanes; lane += PRODUCT_LANES) {
-        char *const to = (char *)out[0] + (size_t)(lane / PRODUCT_LANES) * 2 * half;
-        for (int64_t d = 0; !s->unpack && d < s->depth; d += PRODUCT_DEPTH)
-            s->loops->pack(to + (size_t)(d / PRODUCT_DEPTH) * PRODUCT_BYTES, half,
-                           from + d * depth_step + lane * lane_step, (size_t)(s->backward ? s->lanes : s->depth),
-                           !s->backward);
-        for (int64_t i = 0; s->unpack && i < s->depth * PRODUCT_LANES; i++) {
-            const int64_t d = i / PRODUCT_LANES, l = lane + i % PRODUCT_LANES;
-            ((uint16_t *)out[0])[d * depth_step + l * lane_step] = from[packed_at(s, d, l)];
-        }
-    }
-    return CVY_OK;
 }
 
 /* ---- run ---- */
@@ -276,7 +197,7 @@ static const char *refusal(const struct cpu_device *device, const struct cvy_op_
         plain = plain && !cvy_tensor_present(&desc->in[i]);
     for (int32_t i = 1; i < desc->outputs; i++)
         plain = plain && !cvy_tensor_present(&desc->out[i]);
-    if (!loops_here() || x->dtype != CVY_BF16 || w->dtype != CVY_BF16 || !plain)
+    if (!cpu_tile_product_loops_here() || x->dtype != CVY_BF16 || w->dtype != CVY_BF16 || !plain)
         return "tiles are for 1x1 convolutions of bf16 alone, where the processor has them";
     if (!cpu_prefers_nhwc(device, desc->images, CVY_BF16))
         return "images are channels-last here";
@@ -377,7 +298,7 @@ static struct tile_product describe(const struct cvy_op_desc *desc, const struct
                                     const struct cvy_tensor *w, const struct cvy_tensor *y)
 {
     const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
-    struct tile_product s = {.loops = loops_here(),
+    struct tile_product s = {.loops = cpu_tile_product_loops_here(),
                              .backward = backward,
                              .depth = (int32_t)w->shape.dim[backward ? 0 : 1],
                              .lanes = (int32_t)w->shape.dim[backward ? 1 : 0],
@@ -419,13 +340,10 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     CVY_TRY(cpu_expect_images(desc, backward ? ~0U : ~(1U << 2), 1U, 0, 0)); /* the bias is f32 */
     x->layout = cpu_image_layout(cpu, desc->images, x->shape.dim[1], CVY_BF16);
     y->layout = cpu_image_layout(cpu, desc->images, y->shape.dim[1], CVY_BF16);
-    w->layout = (struct cvy_layout){.kind = CVY_LAYOUT_OPAQUE,
-                                    .detail = backward ? &backward_weights : &forward_weights,
-                                    .detail_size = sizeof(struct tile_weights)};
+    w->layout = tile_weights_layout(backward);
     struct tile_product s = describe(desc, x, w, y);
     s.past = desc->training && !backward && cpu_tensor_bytes(device, y) >= cpu->stream_bytes;
-    const size_t images = cpu_tensor_bytes(device, x) + cpu_tensor_bytes(device, y);
-    if (desc->inference && images <= FEW_BYTES * (size_t)device->threads)
+    if (desc->inference && cpu_is_few(device, x, y))
         cut_fixed(&s, device->threads);
     else
         cut_tasks(&s, device->threads);

@@ -45,6 +45,7 @@ struct cpu_tile_product_loops {
     void (*finish)(void);                     /* what was written past the caches is there for other threads */
 };
 extern const struct cpu_tile_product_loops cpu_tile_product_amx_bf16, cpu_tile_product_amx_bf16_model;
+const struct cpu_tile_product_loops *cpu_tile_product_loops_here(void); /* NULL: the processor has no tiles */
 
 /* The images whose pixels are multiplied, and those of the result: one of them has every `stride` pixel of the other.
  */

@@ -1,12 +1,13 @@
-/* Convolutions with windows of channels-last bf16 images by tile products, while a network is trained: forward, and the
- * gradient of the data; groups of 16 channels, or of a multiple of 32, too.
+/* Convolutions with windows of channels-last bf16 images by tile products: forward, and the gradient of the data;
+ * groups of 16 channels, or of a multiple of 32, too. Where weights do not change, those with groups alone.
  *
  * Places are pixels with zeros between the rows of an image and between images, as wide as the padding: there a tap of
  * the window is a distance, and a tile's rows are 16 places one after the other, whatever lies among them. A band, some
  * rows of an image or some whole images, is copied into such places, a thread's own, for each remainder of pixels by
  * the stride that a tap reads (planes). The gradient of strided data is that of as many kinds of pixels ("parts") as
- * the stride has remainders: each is a convolution of dy with some taps. 64 places by 16 lanes are summed over all taps
- * and channels in registers. */
+ * the stride has remainders: each is a convolution of dy with some taps. Four tiles of places by 16 lanes are summed
+ * over all taps and channels in registers. */
+#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,39 +19,17 @@
 #define BAND_PLACES 1024                /* at most */
 #define TASKS       4                   /* for each thread, where there are so many rows */
 #define MOST_BYTES  ((size_t)256 << 20) /* of packed weights, and of a thread */
-#define MAX_EXTENT  INT16_MAX           /* of images and channels */
-
-/* ---- weights ---- */
-
-/* Pairs of weights of 16 lanes, which lie `lane_step` apart, of one pair of the depth, whose second is `second` behind
- * the first, into all taps' tiles. */
-static inline void pack_pair(const uint16_t *from, size_t lane_step, size_t second, int32_t window, uint32_t *to)
-{
-    for (int32_t l = 0; l < 16; l++, from += lane_step)
-        for (int32_t t = 0; t < window; t++)
-            to[(size_t)t * (WINDOW_BYTES / 4) + (size_t)l] = from[t] | (uint32_t)from[second + (size_t)t] << 16;
-}
-
-/* Those of 16 lanes and one step of depth, all taps: w is (K, C/g, R, S). */
-static void pack_step(const struct tile_window *s, const uint16_t *w, int32_t lane, int32_t step, uint32_t *to)
-{
-    const size_t window = (size_t)s->window, row = (size_t)(s->backward ? s->group_lanes : s->group_depth) * window;
-    const size_t first = (size_t)(lane / s->group_lanes * s->group_depth + step * s->depth); /* channel of the source */
-    const size_t deep = (size_t)(step * s->depth), inside = (size_t)(lane % s->group_lanes); /* in the group */
-    const uint16_t *const from =
-        s->backward ? w + first * row + inside * window : w + (size_t)lane * row + deep * window;
-    const size_t depth_step = s->backward ? row : window, lane_step = s->backward ? window : row;
-
-    for (int32_t d = 0; d < s->depth; d += 2, to += WINDOW_LINE / 4) {
-        const uint16_t *const at = from + (size_t)d * depth_step;
-        if (window == 9)
-            pack_pair(at, lane_step, depth_step, 9, to);
-        else
-            pack_pair(at, lane_step, depth_step, s->window, to);
-    }
-}
+#define SUM_BYTES   (2 * (size_t)WINDOW_TILES * WINDOW_HEIGHT * WINDOW_LANES * sizeof(float))
+#define MAX_EXTENT  INT16_MAX /* of images and channels */
 
 /* ---- bands ---- */
+
+/* That many places, and what fills the last tiles that are multiplied together. */
+static int32_t whole_tiles(int32_t places, int32_t height)
+{
+    const int32_t together = WINDOW_TILES * height;
+    return (int32_t)divide_up(places, together) * together;
+}
 
 struct band {
     const struct window_part *part;
@@ -126,67 +105,90 @@ static void find_results(const struct tile_window *s, const struct band *band, u
             const int64_t h = row->first + (int64_t)(band->of.row + m) * row->step;
             const int64_t pixel = ((band->of.image + i) * s->result[0] + h) * s->result[1] + column->first;
             for (int32_t q = 0; q < column->places; q++)
-                at[q] = result + (pixel + (int64_t)q * column->step) * s->lanes;
+                at[q] = result + (pixel + (int64_t)q * column->step) * s->order.lanes;
         }
 }
 
-static void run_task(const struct tile_window *s, int64_t index, const uint16_t *source, const char *weights,
-                     uint16_t *result, char *buffer)
+struct operands {
+    const uint16_t *source, *plain; /* images, and weights where they are not packed */
+    const char *weights;            /* packed */
+    const float *bias;
+    uint16_t *result;
+};
+
+static void run_task(const struct tile_window *s, int64_t index, const struct operands *o, char *buffer)
 {
     const struct band band = band_at(s, index);
     const struct window_axis *const row = &band.part->axis[0], *const column = &band.part->axis[1];
     const int32_t rows = (band.of.images - 1) * row->pitch + band.of.rows;
-    const int32_t places = (int32_t)divide_up((int64_t)rows * column->pitch, WINDOW_PLACES) * WINDOW_PLACES;
+    const int32_t places = whole_tiles(rows * column->pitch, band.part->height);
     const int32_t behind = row->reach * column->pitch + column->reach;
-    char *const copies = buffer + 2 * WINDOW_PLACES * WINDOW_LANES * sizeof(float);
+    char *const copies = buffer + SUM_BYTES;
     uint16_t **const to = (uint16_t **)(copies + s->plane_bytes * (size_t)s->most_planes);
 
-    copy_band(s, &band, source, places + behind, copies);
-    find_results(s, &band, result, places, to);
+    copy_band(s, &band, o->source, places + behind, copies);
+    find_results(s, &band, o->result, places, to);
     const struct cpu_window_task task = {.source = copies,
                                          .pitch = (size_t)s->source_channels * sizeof(uint16_t),
-                                         .weights = weights,
+                                         .weights = o->weights,
                                          .taps = &band.part->taps,
+                                         .order = &s->order,
+                                         .bias = o->bias,
                                          .to = to,
+                                         .height = band.part->height,
                                          .places = places,
-                                         .lanes = s->lanes,
-                                         .steps = s->steps,
-                                         .window = s->window,
-                                         .group = s->group,
-                                         .depth = s->depth};
+                                         .lanes = s->order.lanes,
+                                         .low = s->low,
+                                         .high = s->high};
     s->loops->multiply(&task, (float *)buffer);
 }
 
-static cvy_status run(cvy_device *device, const struct tile_window *s, const void *source, const void *w, void *result,
-                      void *scratch)
+static void run(const cvy_device *device, const struct tile_window *s, struct operands *o, char *scratch)
 {
-    const int64_t packs = (int64_t)(s->lanes / 16) * s->steps;
+    const int64_t packs = s->packed ? 0 : (int64_t)(s->order.lanes / 16) * s->order.steps;
+    const size_t pack_bytes = (size_t)s->order.window * tile_weights_tile(&s->order);
 
+    if (!s->packed)
+        o->weights = scratch;
 #pragma omp parallel num_threads(device->threads)
     {
-        char *const buffer = (char *)scratch + s->weight_bytes + (size_t)omp_get_thread_num() * s->thread_bytes;
+        char *const buffer = scratch + s->weight_bytes + (size_t)omp_get_thread_num() * s->thread_bytes;
+        if (packs > 0) {
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < packs; i++)
-            pack_step(s, w, (int32_t)(i / s->steps) * 16, (int32_t)(i % s->steps),
-                      (uint32_t *)((char *)scratch + (size_t)i * (size_t)s->window * WINDOW_BYTES));
+            for (int64_t i = 0; i < packs; i++)
+                tile_weights_pack(&s->order, o->plain, (int32_t)(i / s->order.steps) * 16,
+                                  (int32_t)(i % s->order.steps),
+                                  (uint32_t *)(void *)(scratch + (size_t)i * pack_bytes));
+        }
+        if (s->fixed) {
+#pragma omp for schedule(static) nowait
+            for (int64_t i = 0; i < s->tasks; i++)
+                run_task(s, i, o, buffer);
+        } else {
             /* Whoever is free takes the next task: other programs may slow one core down. */
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < s->tasks; i++)
-            run_task(s, i, source, scratch, result, buffer);
+#pragma omp for schedule(dynamic, 1) nowait
+            for (int64_t i = 0; i < s->tasks; i++)
+                run_task(s, i, o, buffer);
+        }
     }
-    return CVY_OK;
 }
 
 cvy_status cpu_tile_window_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                void *const *out, void *scratch)
 {
-    return run(device, plan->state, in[0], in[1], out[0], scratch);
+    struct operands o = {.source = in[0], .plain = in[1], .weights = in[1], .bias = in[2], .result = out[0]};
+
+    run(device, plan->state, &o, scratch);
+    return CVY_OK;
 }
 
 cvy_status cpu_tile_window_bwd_data_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                         void *const *out, void *scratch)
 {
-    return run(device, plan->state, in[1], in[0], out[0], scratch);
+    struct operands o = {.source = in[1], .plain = in[0], .result = out[0]};
+
+    run(device, plan->state, &o, scratch);
+    return CVY_OK;
 }
 
 /* ---- prepare ---- */
@@ -202,14 +204,17 @@ static const char *refusal(const struct cpu_device *device, const struct cvy_op_
 {
     const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
     const int64_t inputs = w->shape.dim[1], outputs = w->shape.dim[0] / attr->groups;
-    bool plain = attr->activation == CVY_ACTIVATION_NONE;
+    const int32_t extra = desc->op == CVY_OP_CONV2D && desc->inference ? 3 : 2; /* inputs that there may be */
+    bool plain = desc->inference || attr->activation == CVY_ACTIVATION_NONE;
 
-    for (int32_t i = 2; i < desc->inputs; i++)
+    for (int32_t i = extra; i < desc->inputs; i++)
         plain = plain && !cvy_tensor_present(&desc->in[i]);
     for (int32_t i = 1; i < desc->outputs; i++)
         plain = plain && !cvy_tensor_present(&desc->out[i]);
-    if (!loops_here() || x->dtype != CVY_BF16 || w->dtype != CVY_BF16 || !plain || desc->inference)
-        return "tiles are for windows of bf16 alone, in training, where the processor has them";
+    if (!loops_here() || x->dtype != CVY_BF16 || w->dtype != CVY_BF16 || !plain)
+        return "tiles are for windows of bf16 alone, where the processor has them";
+    if (desc->inference && (attr->groups == 1 || desc->op != CVY_OP_CONV2D))
+        return "dense windows and gradients with weights that do not change are oneDNN's";
     if (attr->kernel[0] * attr->kernel[1] == 1 || (int64_t)attr->kernel[0] * attr->kernel[1] > WINDOW_TAPS)
         return "a window of one tap or too many";
     if (attr->stride[0] > 2 || attr->stride[1] > 2)
@@ -286,7 +291,7 @@ static int32_t tap_place(const struct tile_window *s, const struct cvy_conv2d_at
 {
     const int32_t shift = r * attr->dilation[d] / attr->stride[d], phase = r * attr->dilation[d] % attr->stride[d];
 
-    if (!s->backward)
+    if (!s->order.backward)
         return shift;
     return phase == axis->kind ? axis->shift - shift : -1;
 }
@@ -299,43 +304,54 @@ static void find_taps(const struct tile_window *s, const struct cvy_conv2d_attr 
     for (int32_t r = 0; r < attr->kernel[0]; r++)
         for (int32_t c = 0; c < attr->kernel[1]; c++) {
             const int32_t y = tap_place(s, attr, 0, r, row), x = tap_place(s, attr, 1, c, column);
-            const int32_t plane = s->backward ? 0
-                                              : r * attr->dilation[0] % attr->stride[0] * column->planes +
-                                                    c * attr->dilation[1] % attr->stride[1];
+            const int32_t plane = s->order.backward ? 0
+                                                    : r * attr->dilation[0] % attr->stride[0] * column->planes +
+                                                          c * attr->dilation[1] % attr->stride[1];
             if (y < 0 || x < 0)
                 continue;
             part->taps.source[part->taps.count] =
                 (size_t)plane * s->plane_bytes + ((size_t)y * (size_t)column->pitch + (size_t)x) * pitch;
-            part->taps.weights[part->taps.count++] = (size_t)(r * attr->kernel[1] + c) * WINDOW_BYTES;
+            part->taps.weights[part->taps.count++] = (size_t)(r * attr->kernel[1] + c) * tile_weights_tile(&s->order);
         }
+}
+
+/* Tiles of equal height for that many places. */
+static int32_t height_for(int64_t places)
+{
+    const int64_t blocks = divide_up(places, WINDOW_TILES * WINDOW_HEIGHT);
+    return (int32_t)divide_up(places, blocks * WINDOW_TILES);
 }
 
 static void cut_bands(struct tile_window *s, struct window_part *part, int threads)
 {
+    enum { LEAST = WINDOW_TILES * WINDOW_HEIGHT };
     const struct window_axis *const row = &part->axis[0], *const column = &part->axis[1];
     const int64_t planes = (int64_t)row->planes * column->planes;
     const int64_t fitting = (int64_t)(BAND_BYTES / ((size_t)s->source_channels * sizeof(uint16_t))) / planes;
-    const int64_t share = s->batch * row->pitch * column->pitch / ((int64_t)TASKS * threads);
-    const int64_t most = smaller(smaller(fitting, BAND_PLACES), larger(share, WINDOW_PLACES));
+    const int64_t rows_of_all = s->batch == 1 ? row->places : s->batch * row->pitch;
+    const int64_t share = s->fixed ? divide_up(rows_of_all, threads) * column->pitch
+                                   : s->batch * row->pitch * column->pitch / ((int64_t)TASKS * threads);
+    const int64_t most = smaller(smaller(fitting, BAND_PLACES), s->fixed ? share : larger(share, LEAST));
 
     part->bands = place_bands_of(s->batch, row->places, row->pitch, most / column->pitch, s->batch);
-    const int64_t rows = place_rows(&part->bands, row->pitch);
-    const int64_t places = divide_up(rows * column->pitch, WINDOW_PLACES) * WINDOW_PLACES;
-    s->most_places = (int32_t)larger(s->most_places, places + (int64_t)row->reach * column->pitch + column->reach);
+    const int32_t places = (int32_t)(place_rows(&part->bands, row->pitch) * column->pitch);
+    part->height = height_for(places);
+    s->most_places = (int32_t)larger(s->most_places, whole_tiles(places, part->height) +
+                                                         (int64_t)row->reach * column->pitch + column->reach);
     s->most_planes = (int32_t)larger(s->most_planes, planes);
     s->tasks += part->bands.count;
 }
 
 static void make_parts(struct tile_window *s, const struct cvy_conv2d_attr *attr, int threads)
 {
-    const int32_t rows = s->backward ? attr->stride[0] : 1, columns = s->backward ? attr->stride[1] : 1;
+    const int32_t rows = s->order.backward ? attr->stride[0] : 1, columns = s->order.backward ? attr->stride[1] : 1;
 
     for (int32_t k = 0; k < rows * columns; k++) {
         struct window_part *const part = &s->part[s->parts];
         const int32_t kind[2] = {k / columns, k % columns};
         bool there = true;
         for (int d = 0; d < 2; d++)
-            if (s->backward)
+            if (s->order.backward)
                 there = there && backward_axis(attr, d, kind[d], s->source[d], s->result[d], &part->axis[d]);
             else
                 forward_axis(attr, d, s->source[d], s->result[d], &part->axis[d]);
@@ -349,42 +365,50 @@ static void make_parts(struct tile_window *s, const struct cvy_conv2d_attr *attr
         find_taps(s, attr, &s->part[k]);
 }
 
+/* What is computed; how it is cut into tasks is added later. */
+static struct tile_window describe(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_tensor *x,
+                                   const struct cvy_tensor *w, const struct cvy_tensor *y)
+{
+    const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
+    const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
+    const struct cvy_tensor *const from = backward ? y : x, *const to = backward ? x : y;
+    struct tile_window s = {.loops = loops_here(),
+                            .order = tile_weights_of(&w->shape, attr->groups, backward),
+                            .packed = desc->inference,
+                            .fixed = desc->inference && cpu_is_few(device, x, y),
+                            .batch = x->shape.dim[0],
+                            .source_channels = (int32_t)from->shape.dim[1],
+                            .low = attr->activation == CVY_ACTIVATION_NONE ? -INFINITY : 0,
+                            .high = attr->activation == CVY_ACTIVATION_RELU6 ? 6 : INFINITY};
+
+    for (int d = 0; d < 2; d++) {
+        s.source[d] = (int32_t)from->shape.dim[2 + d];
+        s.result[d] = (int32_t)to->shape.dim[2 + d];
+    }
+    return s;
+}
+
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
                           struct cvy_tensor *x, struct cvy_tensor *w, struct cvy_tensor *y)
 {
-    const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
     const struct cpu_device *const cpu = cpu_of(device);
     const char *const why = refusal(cpu, desc, x, w, y);
-    const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
-    const struct cvy_tensor *const from = backward ? y : x, *const to = backward ? x : y;
 
     plan->quiet = true;
     if (why)
         return cvy_fail(CVY_UNAVAILABLE, "%s", why);
     plan->quiet = false;
-    CVY_TRY(cpu_expect_images(desc, ~0U, 1U, 0, 0));
+    CVY_TRY(cpu_expect_images(desc, desc->inference ? ~(1U << 2) : ~0U, 1U, 0, 0)); /* the bias is f32 */
     x->layout = cpu_image_layout(cpu, desc->images, x->shape.dim[1], CVY_BF16);
     y->layout = cpu_image_layout(cpu, desc->images, y->shape.dim[1], CVY_BF16);
-    w->layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
-    struct tile_window s = {.loops = loops_here(),
-                            .backward = backward,
-                            .batch = x->shape.dim[0],
-                            .source_channels = (int32_t)from->shape.dim[1],
-                            .lanes = (int32_t)to->shape.dim[1],
-                            .window = attr->kernel[0] * attr->kernel[1]};
-    for (int d = 0; d < 2; d++) {
-        s.source[d] = (int32_t)from->shape.dim[2 + d];
-        s.result[d] = (int32_t)to->shape.dim[2 + d];
-    }
-    s.group_lanes = s.lanes / attr->groups;
-    s.group_depth = s.source_channels / attr->groups;
-    s.depth = s.group_depth == 16 ? 16 : 32;
-    s.steps = s.group_depth / s.depth;
-    s.group = s.group_lanes;
-    make_parts(&s, attr, device->threads);
-    s.weight_bytes = (size_t)(s.lanes / 16) * (size_t)s.steps * (size_t)s.window * WINDOW_BYTES;
-    s.thread_bytes = whole_lines(2 * WINDOW_PLACES * WINDOW_LANES * sizeof(float) +
-                                 s.plane_bytes * (size_t)s.most_planes + (size_t)s.most_places * sizeof(uint16_t *));
+    w->layout = desc->inference ? tile_weights_layout(false) : (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    if (desc->inference && desc->inputs > 2 && cvy_tensor_present(&desc->in[2]))
+        desc->in[2].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    struct tile_window s = describe(device, desc, x, w, y);
+    make_parts(&s, &desc->attr.conv2d, device->threads);
+    s.weight_bytes = s.packed ? 0 : (size_t)(s.order.lanes / 16) * tile_weights_lanes(&s.order);
+    s.thread_bytes =
+        whole_lines(SUM_BYTES + s.plane_bytes * (size_t)s.most_planes + (size_t)s.most_places * sizeof(uint16_t *));
     if (s.weight_bytes > MOST_BYTES || s.thread_bytes > MOST_BYTES)
         return cvy_fail(CVY_UNAVAILABLE, "more than %zu MiB of weights or of a row of places", MOST_BYTES >> 20);
     plan->scratch_bytes = s.weight_bytes + (size_t)device->threads * s.thread_bytes;
@@ -395,6 +419,14 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
 cvy_status cpu_tile_window_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     return prepare(device, desc, plan, &desc->in[0], &desc->in[1], &desc->out[0]);
+}
+
+cvy_status cpu_tile_window_constant_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    plan->quiet = true;
+    if (!desc->inference)
+        return cvy_fail(CVY_UNAVAILABLE, "these weights change");
+    return cpu_tile_window_prepare(device, desc, plan);
 }
 
 cvy_status cpu_tile_window_bwd_data_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
