@@ -4,6 +4,10 @@
  * images at least, where the batch has as many for each. */
 enum { HALVES = 4 };
 
+/* Of a thread: a virtual machine names the last cache of the whole processor, of which it has a part. Where one named
+ * 480 MiB, two threads computed batches 5 to 13 % faster by 32 MiB each than by 64 or 120. */
+static const int64_t most_bytes = (int64_t)32 << 20;
+
 /* Bytes of one image's value; weights and what is made of them have none. */
 static int64_t image_bytes(const struct cvy_graph *graph, cvy_val value)
 {
@@ -59,7 +63,8 @@ static int64_t images_of_stream(int64_t batch, int64_t streams, int64_t most)
 struct cvy_split cvy_split_batch(const struct cvy_graph *graph, const cvy_device *device, bool constant, int64_t batch)
 {
     /* The other half is for weights and for what the step before and the next one touch. */
-    const int64_t room = (int64_t)(device->cache_bytes / 2) / widest_step(graph), threads = device->threads;
+    const int64_t half = (int64_t)(device->cache_bytes / 2), threads = device->threads;
+    const int64_t room = (half < threads * most_bytes ? half : threads * most_bytes) / widest_step(graph);
     const struct cvy_split whole = {batch, 1};
     const bool integers = cvy_graph_has_integers(graph);
     int64_t images, parts = 1, most;

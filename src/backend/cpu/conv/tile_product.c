@@ -20,6 +20,8 @@
 #include "base/system.h"
 
 #define TASKS      8                   /* for each thread, at least, where there are so many blocks */
+#define FEW_TASKS  2                   /* the same where weights pass by the pixels of a task */
+#define HELD_BYTES ((size_t)1 << 20)   /* of weights beside which the pixels pass */
 #define COPY_BYTES ((size_t)512 << 10) /* of the pixels of a task that are copied side by side */
 
 const struct cpu_tile_product_loops *cpu_tile_product_loops_here(void)
@@ -120,8 +122,9 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
         memcpy(copy, o->from + (begin + count - rest) * s->depth, (size_t)rest * pitch);
         task.last = copy;
     }
-    task.lanes_first = !s->fixed && (int64_t)(task.end - task.lane) <= (int64_t)count;
-    task.ahead = s->fixed;
+    /* Either all weights stay in the second-level cache, or the pixels of the task do. */
+    task.lanes_first = !s->fixed && (size_t)(task.end - lane) * pitch <= HELD_BYTES;
+    task.ahead = !task.lanes_first;
     s->loops->multiply(&task, (float *)buffer);
     for (int32_t i = 0; scattered && lane == 0 && i < count; i++)
         clear_field(s, begin + i, task.to[i]);
@@ -221,8 +224,9 @@ static int64_t most_pixels(const struct tile_product *s)
 static void cut_tasks(struct tile_product *s, int threads)
 {
     enum { PAIR = 2 * PRODUCT_HEIGHT };
-    const int64_t blocks = (s->pixels + PAIR - 1) / PAIR, tasks = (int64_t)TASKS * threads;
-    const int64_t most = most_pixels(s) / PAIR, pairs = s->lanes / PRODUCT_LANES, few = tasks / 2;
+    const bool held = (size_t)s->lanes * (size_t)s->depth * sizeof(uint16_t) <= HELD_BYTES;
+    const int64_t blocks = (s->pixels + PAIR - 1) / PAIR, tasks = (int64_t)(held ? TASKS : FEW_TASKS) * threads;
+    const int64_t most = most_pixels(s) / PAIR, pairs = s->lanes / PRODUCT_LANES, few = (int64_t)TASKS / 2 * threads;
     int64_t together = blocks / tasks, share = pairs;
 
     together = together < 1 ? 1 : together < most ? together : most;
