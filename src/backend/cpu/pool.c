@@ -52,6 +52,23 @@ cvy_status cpu_max_pool_prepare(cvy_device *device, struct cvy_op_desc *desc, st
     return max_pool_state(desc, &desc->in[0].shape, &desc->out[0].shape, &desc->out[0].layout, plan);
 }
 
+/* Rows [first, end) of what the window gives, of one run: as a window of its own. */
+static void max_pool_rows(const struct cpu_loops *loops, const struct cpu_pool *whole, int32_t first, int32_t end,
+                          const void *x, void *y, uint8_t *positions)
+{
+    const int32_t top = first * whole->stride[0] - whole->pad[0];
+    const size_t x_row = (size_t)whole->width * (size_t)whole->lanes;
+    const size_t y_at = (size_t)first * (size_t)whole->out_width * (size_t)whole->lanes;
+    struct cpu_pool window = *whole;
+
+    window.out_height = end - first;
+    window.pad[0] = top < 0 ? -top : 0;
+    window.height -= top < 0 ? 0 : top;
+    loops->max_pool(cpu_run_at(y, y_at * loops->size), cpu_run_at(positions, y_at),
+                    cpu_run_of(x, top < 0 ? 0 : (size_t)top * x_row * loops->size), &window);
+}
+
+/* Where there are fewer runs than threads, rows are shared out, too. */
 cvy_status cpu_max_pool_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                             void *scratch)
 {
@@ -61,11 +78,16 @@ cvy_status cpu_max_pool_run(cvy_device *device, const struct cvy_kernel_plan *pl
     const struct cpu_pool *window = &state->window;
     const size_t x_run = (size_t)window->height * (size_t)window->width * (size_t)window->lanes;
     const size_t y_run = (size_t)window->out_height * (size_t)window->out_width * (size_t)window->lanes;
-    const int64_t runs = state->batch * state->blocks;
+    const int64_t runs = state->batch * state->blocks, shares = (device->threads + runs - 1) / runs;
+    const int64_t pieces = shares < window->out_height ? shares : window->out_height;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
-    for (int64_t i = 0; i < runs; i++)
-        loops->max_pool(cpu_run_at(out[0], (size_t)i * y_run * loops->size), cpu_run_at(out[1], (size_t)i * y_run),
-                        cpu_run_of(in[0], (size_t)i * x_run * loops->size), window);
+    for (int64_t i = 0; i < runs * pieces; i++) {
+        const int64_t run = i / pieces, piece = i % pieces;
+        max_pool_rows(loops, window, (int32_t)(window->out_height * piece / pieces),
+                      (int32_t)(window->out_height * (piece + 1) / pieces),
+                      cpu_run_of(in[0], (size_t)run * x_run * loops->size),
+                      cpu_run_at(out[0], (size_t)run * y_run * loops->size), cpu_run_at(out[1], (size_t)run * y_run));
+    }
     return CVY_OK;
 }
 

@@ -223,6 +223,7 @@ static void halves_are_divided(void **state)
         {3, 2 * 45000, 33, {33, 1}},     /* three divide it, but are too few, and some would wait */
         {2, 2 * 45000, 31, {31, 1}},     /* one at a time would not gain */
         {4, 2 * 45000, 256, {4, 4}},
+        {2, (size_t)1 << 30, 4096, {512, 2}}, /* no more than 32 MiB for each */
     };
     struct subject subject;
 
