@@ -39,7 +39,7 @@ struct settings {
 struct product {
     const struct cvy_plan_step *step;
     char *key;
-    int32_t times;  /* how often it stands in the plan */
+    int32_t times;  /* how often it runs for a batch */
     double seconds; /* the shortest so far */
     const char *row;
     enum cvy_images images; /* of that */
@@ -57,6 +57,7 @@ struct bench {
     const struct cvy_plan *plan; /* its */
     struct product *products;
     int32_t product_count;
+    int32_t passes; /* of the plan, for a batch: streams compute it in parts */
     double rest_bytes, direct_flops;
     struct round *rounds;
 };
@@ -118,15 +119,15 @@ static cvy_status add_product(struct bench *bench, const struct cvy_plan_step *s
     cvy_autotune_key(&step->desc, bench->device->threads, &key);
     if (key.failed)
         return cvy_fail_memory(key.capacity, "an operation");
-    bench->direct_flops += step->flops;
+    bench->direct_flops += bench->passes * step->flops;
     for (int32_t p = 0; p < bench->product_count; p++) {
         if (strcmp(bench->products[p].key, key.text) == 0) {
-            bench->products[p].times++;
+            bench->products[p].times += bench->passes;
             cvy_text_release(&key);
             return CVY_OK;
         }
     }
-    bench->products[bench->product_count++] = (struct product){.step = step, .key = key.text, .times = 1};
+    bench->products[bench->product_count++] = (struct product){.step = step, .key = key.text, .times = bench->passes};
     return CVY_OK;
 }
 
@@ -134,6 +135,7 @@ static cvy_status inspect_plan(struct bench *bench)
 {
     const struct cvy_plan *plan = bench->plan = cvy_workload_plan(&bench->work);
 
+    bench->passes = (int32_t)(bench->settings.batch / plan->batch);
     bench->products = cvy_calloc((size_t)plan->step_count + 1, sizeof *bench->products);
     bench->rounds = cvy_calloc((size_t)bench->settings.rounds, sizeof *bench->rounds);
     if (!bench->products || !bench->rounds)
@@ -141,7 +143,7 @@ static cvy_status inspect_plan(struct bench *bench)
     for (int32_t s = 0; s < plan->step_count; s++) {
         if (is_product(plan->steps[s].desc.op) && !plan->steps[s].setup)
             CVY_TRY(add_product(bench, &plan->steps[s]));
-        bench->rest_bytes += min_bytes(plan, s, bench->settings.cache);
+        bench->rest_bytes += bench->passes * min_bytes(plan, s, bench->settings.cache);
     }
     if (bench->settings.training)
         bench->rest_bytes += 5.0 * sizeof(float) * (double)bench->work.network.store.trainable_elements;
