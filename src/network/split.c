@@ -4,8 +4,8 @@
  * images at least, where the batch has as many for each. */
 enum { HALVES = 4 };
 
-/* Of a thread: a virtual machine names the last cache of the whole processor, of which it has a part. Where one named
- * 480 MiB, two threads computed batches 5 to 13 % faster by 32 MiB each than by 64 or 120. */
+/* What a thread has of the last cache, at most: a virtual machine names that of the whole processor, of which it has a
+ * part. Where one named 480 MiB, two threads computed batches 5 to 13 % faster by 32 MiB each than by 64 or 120. */
 static const int64_t most_bytes = (int64_t)32 << 20;
 
 /* Bytes of one image's value; weights and what is made of them have none. */

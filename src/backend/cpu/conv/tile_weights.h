@@ -19,7 +19,7 @@ static inline size_t tile_weights_tile(const struct tile_weights *order)
 {
     return (size_t)order->depth * 32;
 }
-/* Of 16 lanes. */
+/* Bytes of 16 lanes. */
 static inline size_t tile_weights_lanes(const struct tile_weights *order)
 {
     return (size_t)order->steps * (size_t)order->window * tile_weights_tile(order);
@@ -29,5 +29,7 @@ void tile_weights_pack(const struct tile_weights *order, const uint16_t *weights
                        uint32_t *to);
 /* The layout of weights that lie so; backward those without groups alone. */
 struct cvy_layout tile_weights_layout(bool backward);
+/* Whether it is one of these two, and which. */
+bool tile_weights_are_packed(const struct cvy_layout *layout, bool *backward);
 
 #endif
