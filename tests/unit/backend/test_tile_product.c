@@ -1,7 +1,8 @@
 /* 1x1 convolutions by tile products, by themselves: whole numbers, so that every result is exact, against plain loops,
  * with the processor's tiles where it has them and with those in memory, whatever lies in the working memory. */
-#include "backend/cpu/cpu.h"
+#include "backend/cpu/conv/tile_product.h"
 #include "base/rng.h"
+#include "base/system.h"
 #include "support_test.h"
 #include "support_tiles.h"
 
@@ -35,16 +36,18 @@ static void set_operands(struct problem *p, bool bias, bool residual)
         desc->in[3] = p->y;
 }
 
-/* Few pixels and many, strides that divide the extents or not or are larger, all that may be added. */
-static void set_up_problem(struct problem *p, struct cvy_rng *rng)
+/* Few pixels and many, strides that divide the extents or not or are larger, all that may be added. `deep`: three
+ * images and so many channels that threads share lanes out, and have their pixels one part after the other. */
+static void set_up_problem(struct problem *p, struct cvy_rng *rng, bool deep)
 {
-    const bool backward = cvy_rng_below(rng, 2), strided = cvy_rng_below(rng, 2);
+    const bool backward = !deep && cvy_rng_below(rng, 2), strided = !deep && cvy_rng_below(rng, 2);
     const bool bias = !backward && cvy_rng_below(rng, 2), residual = !backward && cvy_rng_below(rng, 2);
-    const bool constant = !backward && cvy_rng_below(rng, 2); /* weights that do not change */
-    const int64_t batch = 1 + (int64_t)cvy_rng_below(rng, 3);
-    const int64_t channels = 32 * (1 + (int64_t)cvy_rng_below(rng, 4));
-    const int64_t kernels = 32 * (1 + (int64_t)cvy_rng_below(rng, 4));
-    const int64_t extent[2] = {1 + (int64_t)cvy_rng_below(rng, 16), 1 + (int64_t)cvy_rng_below(rng, 16)};
+    const bool constant = deep || (!backward && cvy_rng_below(rng, 2)); /* weights that do not change */
+    const int64_t batch = deep ? 3 : 1 + (int64_t)cvy_rng_below(rng, 3);
+    const int64_t channels = deep ? 2048 : 32 * (1 + (int64_t)cvy_rng_below(rng, 4));
+    const int64_t kernels = deep ? 512 : 32 * (1 + (int64_t)cvy_rng_below(rng, 4));
+    const int64_t extent[2] = {deep ? 7 : 1 + (int64_t)cvy_rng_below(rng, 16),
+                               deep ? 7 : 1 + (int64_t)cvy_rng_below(rng, 16)};
     struct cvy_conv2d_attr attr = {.groups = 1, .activation = backward ? CVY_ACTIVATION_NONE : cvy_rng_below(rng, 3)};
     int64_t out[2];
 
@@ -211,7 +214,7 @@ static void check_problems(bool model)
     for (int i = 0; i < (model ? PROBLEMS / 4 : PROBLEMS); i++) {
         struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_INIT, 0, (uint32_t)i);
         struct problem p;
-        set_up_problem(&p, &rng);
+        set_up_problem(&p, &rng, false);
         expect(&p);
         for (int run = 0; run < 2; run++)
             run_problem(&p, i, 1 + (int)cvy_rng_below(&rng, TILES_THREADS), run == 0, run == 1);
@@ -222,6 +225,19 @@ static void check_problems(bool model)
 static void problems_by_the_processors_tiles(void **state)
 {
     check_problems(false);
+}
+
+static void deep_problem(void **state)
+{
+    struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_INIT, 2, 0);
+    struct problem p;
+
+    tiles_need(cvy_cpu_isa() < CVY_ISA_AMX_BF16);
+    set_up_problem(&p, &rng, true);
+    expect(&p);
+    for (int threads = 1; threads <= 4; threads++)
+        run_problem(&p, 0, threads, false, false);
+    tear_down_problem(&p);
 }
 
 static void problems_by_tiles_in_memory(void **state)
@@ -241,7 +257,7 @@ static void other_types_are_refused(void **state)
 
     tiles_need(true);
     do {
-        set_up_problem(&p, &rng);
+        set_up_problem(&p, &rng, false);
         tear_down_problem(&p);
     } while (p.desc.op != CVY_OP_CONV2D);
     set_operands(&p, true, true);
@@ -266,5 +282,49 @@ static void other_types_are_refused(void **state)
     assert_int_equal(cpu_reorder_tiles_prepare(tiles_devices[1], &desc, &plan), CVY_UNAVAILABLE);
 }
 
+/* ---- who takes what ---- */
+
+/* Of an image of `extent` x `extent`, several of them, weights that do not change. */
+static struct tile_product cut(int threads, int64_t batch, int64_t channels, int64_t kernels, int64_t extent)
+{
+    const struct cvy_tensor absent = {.shape = {.rank = -1}};
+    struct cvy_op_desc desc = {
+        .op = CVY_OP_CONV2D,
+        .attr.conv2d = {.groups = 1, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}},
+        .inputs = 3,
+        .outputs = 1,
+        .inference = true,
+        .images = CVY_IMAGES_NHWC,
+        .in = {tiles_image(batch, channels, extent, extent), tiles_image(kernels, channels, 1, 1), absent},
+        .out = {tiles_image(batch, kernels, extent, extent)}};
+    struct cvy_kernel_plan plan = {0};
+    struct tile_product s;
+
+    desc.in[1].layout.kind = CVY_LAYOUT_PLAIN;
+    assert_int_equal(cpu_tile_product_constant_prepare(tiles_devices[threads], &desc, &plan), CVY_OK);
+    s = *(const struct tile_product *)plan.state;
+    cpu_state_release(tiles_devices[threads], &plan);
+    return s;
+}
+
+/* A thread has the same pixels in every layer, in tiles of equal height; where weights are more than pixels it has
+ * lanes, the same ones for all pixels. Many images are taken by whoever is free. */
+static void few_images_stay_with_their_thread(void **state)
+{
+    struct tile_product s;
+
+    tiles_need(true);
+    s = cut(2, 1, 512, 1024, 14);
+    assert_true(s.fixed && s.task_pixels == 98 && s.task_lanes == 1024 && s.height == 14 && s.chunks == 1);
+    s = cut(2, 1, 1024, 2048, 7);
+    assert_true(s.fixed && s.task_pixels == 49 && s.task_lanes == 1024 && s.height == 13 && s.chunks == 1);
+    s = cut(2, 3, 2048, 512, 7);
+    assert_true(s.fixed && s.task_lanes == 256 && s.chunks == 2 && s.task_pixels == 74);
+    s = cut(1, 1, 64, 256, 56);
+    assert_true(s.fixed && s.task_lanes == 256 && s.chunks == 7 && s.task_pixels == 448 && s.height == 16);
+    s = cut(2, 32, 512, 1024, 14);
+    assert_false(s.fixed);
+}
+
 RUN_TESTS(tiles_open, tiles_close, TEST(problems_by_the_processors_tiles), TEST(problems_by_tiles_in_memory),
-          TEST(other_types_are_refused))
+          TEST(deep_problem), TEST(other_types_are_refused), TEST(few_images_stay_with_their_thread))

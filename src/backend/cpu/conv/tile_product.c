@@ -135,18 +135,27 @@ static int64_t lane_parts(const struct tile_product *s)
     return (s->lanes + s->task_lanes - 1) / s->task_lanes;
 }
 
-/* Task `task` of those that cut_tasks() makes: first all lanes of some pixels. */
+static int64_t task_count(const struct tile_product *s)
+{
+    const int64_t shared = (int64_t)s->task_pixels * s->chunks;
+    return (s->pixels + shared - 1) / shared * s->chunks * lane_parts(s);
+}
+
+/* Task `task` of those that cut_tasks() or cut_fixed() makes: of some pixels all lanes, and of some lanes all chunks.
+ */
 static void run_numbered(const struct tile_product *s, const struct operands *o, int64_t task, char *buffer)
 {
-    const int64_t parts = lane_parts(s), begin = task / parts * s->task_pixels, left = s->pixels - begin;
+    const int64_t parts = lane_parts(s), share = task / (parts * s->chunks), part = task / s->chunks % parts;
+    const int64_t begin = (share * s->chunks + task % s->chunks) * s->task_pixels, left = s->pixels - begin;
 
-    run_task(s, o, begin, (int32_t)(left < s->task_pixels ? left : s->task_pixels),
-             (int32_t)(task % parts) * s->task_lanes, buffer);
+    if (left > 0)
+        run_task(s, o, begin, (int32_t)(left < s->task_pixels ? left : s->task_pixels), (int32_t)part * s->task_lanes,
+                 buffer);
 }
 
 static void run(cvy_device *device, const struct tile_product *s, const struct operands *o, void *scratch)
 {
-    const int64_t tasks = (s->pixels + s->task_pixels - 1) / s->task_pixels * lane_parts(s);
+    const int64_t tasks = task_count(s);
 
 #pragma omp parallel num_threads(device->threads)
     {
@@ -238,6 +247,7 @@ static void cut_tasks(struct tile_product *s, int threads)
     s->task_pixels = (int32_t)together * PAIR;
     s->task_lanes = (int32_t)share * PRODUCT_LANES;
     s->height = PRODUCT_HEIGHT;
+    s->chunks = 1;
 }
 
 /* Tiles of equal height. */
@@ -275,6 +285,7 @@ static void cut_fixed(struct tile_product *s, int threads)
     const int64_t shares = threads / parts, pixels = (s->pixels + shares - 1) / shares, most = most_pixels(s);
     const int64_t chunks = (pixels + most - 1) / most;
     s->fixed = true;
+    s->chunks = (int32_t)chunks;
     s->task_pixels = (int32_t)((pixels + chunks - 1) / chunks);
     s->task_lanes = (int32_t)((s->lanes / PRODUCT_LANES + parts - 1) / parts) * PRODUCT_LANES;
     s->height = height_for(s->task_pixels);

@@ -57,7 +57,8 @@ struct tile_product {
     int32_t small[2], wide[2]; /* extents of the output of the convolution, of its input */
     int64_t pixels;            /* of all images of the smaller side */
     int32_t task_pixels, task_lanes, height;
-    bool fixed; /* each thread has its own tasks, else whoever is free takes the next one */
+    int32_t chunks; /* tasks one after the other that have the same lanes */
+    bool fixed;     /* each thread has its own tasks, else whoever is free takes the next one */
     float low, high;
     bool past;
     size_t copy_bytes, thread_bytes;

@@ -336,8 +336,8 @@ static void cut_bands(struct tile_window *s, struct window_part *part, int threa
     part->bands = place_bands_of(s->batch, row->places, row->pitch, most / column->pitch, s->batch);
     const int32_t places = (int32_t)(place_rows(&part->bands, row->pitch) * column->pitch);
     part->height = height_for(places);
-    s->most_places = (int32_t)larger(s->most_places, whole_tiles(places, part->height) +
-                                                         (int64_t)row->reach * column->pitch + column->reach);
+    s->most_places =
+        larger(s->most_places, whole_tiles(places, part->height) + (int64_t)row->reach * column->pitch + column->reach);
     s->most_planes = (int32_t)larger(s->most_planes, planes);
     s->tasks += part->bands.count;
 }

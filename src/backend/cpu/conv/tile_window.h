@@ -73,7 +73,8 @@ struct tile_window {
     int32_t source_channels;
     int64_t batch, tasks;
     struct window_part part[WINDOW_PARTS];
-    int32_t parts, most_places, most_planes; /* of a band: most_places with what its last taps reach */
+    int32_t parts, most_planes; /* of a band */
+    int64_t most_places;        /* likewise, with what its last taps reach */
     size_t weight_bytes, plane_bytes, thread_bytes;
 };
 
