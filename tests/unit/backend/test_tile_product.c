@@ -72,14 +72,12 @@ static void set_up_problem(struct problem *p, struct cvy_rng *rng, bool deep)
     p->images = tiles_draw(rng, tiles_count(backward ? &p->y : &p->x), 4);
     p->weights = tiles_draw(rng, tiles_count(&p->w), 2);
     p->residual = tiles_draw(rng, tiles_count(&p->y), 100);
-    p->bias = cvy_calloc_aligned((size_t)kernels * sizeof *p->bias);
-    assert_non_null(p->bias);
+    p->bias = tiles_memory((size_t)kernels * sizeof *p->bias);
     for (int64_t k = 0; k < kernels; k++)
         p->bias[k] = (float)cvy_rng_below(rng, 41) - 20;
     p->images[0] = cvy_rng_below(rng, 8) ? p->images[0] : 0x7fc0; /* a NaN */
     p->result = tiles_draw(rng, tiles_count(&p->desc.out[0]), 1);
-    p->expected = cvy_calloc_aligned(tiles_count(&p->desc.out[0]) * sizeof *p->expected);
-    assert_non_null(p->expected);
+    p->expected = tiles_memory(tiles_count(&p->desc.out[0]) * sizeof *p->expected);
 }
 
 static void tear_down_problem(struct problem *p)
@@ -87,7 +85,7 @@ static void tear_down_problem(struct problem *p)
     void *const blocks[] = {p->images, p->weights, p->residual, p->bias, p->result, p->expected};
 
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-        cvy_free_aligned(blocks[i]);
+        tiles_release(blocks[i]);
 }
 
 /* ---- what is expected ---- */
@@ -175,7 +173,7 @@ static void run_problem(struct problem *p, int number, int threads, bool past, b
     cvy_device *const device = tiles_devices[threads];
     const bool backward = p->desc.op == CVY_OP_CONV2D_BWD_DATA, residual = cvy_tensor_present(&p->desc.in[3]);
     const size_t weights_bytes = tiles_count(&p->w) * sizeof(uint16_t);
-    uint16_t *const packed = cvy_calloc_aligned(weights_bytes), *const again = cvy_calloc_aligned(weights_bytes);
+    uint16_t *const packed = tiles_memory(weights_bytes), *const again = tiles_memory(weights_bytes);
     struct cvy_op_desc desc = p->desc;
     struct cvy_kernel_plan plan = {.in_place = {-1, -1, -1}};
 
@@ -186,12 +184,10 @@ static void run_problem(struct problem *p, int number, int threads, bool past, b
                      CVY_OK);
     assert_int_equal(plan.in_place[0], residual ? 3 : -1);
     assert_int_equal(cpu_tensor_bytes(device, &desc.in[backward ? 0 : 1]), weights_bytes);
-    assert_true(packed && again);
     reorder(device, &p->w, &desc.in[backward ? 0 : 1], p->weights, packed, again);
     assert_memory_equal(again, p->weights, weights_bytes);
 
-    void *const scratch = cvy_calloc_aligned(plan.scratch_bytes);
-    assert_non_null(scratch);
+    void *const scratch = tiles_memory(plan.scratch_bytes);
     memset(scratch, 0xff, plan.scratch_bytes); /* NaN */
     memset(p->result, 0xff, tiles_count(&p->desc.out[0]) * sizeof *p->result);
     void *in[CVY_MAX_INPUTS] = {backward ? packed : p->images, backward ? p->images : packed}, *out[] = {p->result};
@@ -203,9 +199,9 @@ static void run_problem(struct problem *p, int number, int threads, bool past, b
                      CVY_OK);
     check_result(p, number, threads);
     cpu_state_release(device, &plan);
-    cvy_free_aligned(scratch);
-    cvy_free_aligned(packed);
-    cvy_free_aligned(again);
+    tiles_release(scratch);
+    tiles_release(packed);
+    tiles_release(again);
 }
 
 static void check_problems(bool model)

@@ -70,24 +70,22 @@ static void set_up_problem(struct problem *p, struct cvy_rng *rng)
     p->desc.in[2] = (struct cvy_tensor){.shape = {.rank = -1}};
     if (constant && cvy_rng_below(rng, 2))
         p->desc.in[2] = (struct cvy_tensor){.shape = {.rank = 1, .dim = {kernels}}, .dtype = CVY_F32};
-    p->bias = cvy_calloc_aligned((size_t)kernels * sizeof *p->bias);
-    assert_non_null(p->bias);
+    p->bias = tiles_memory((size_t)kernels * sizeof *p->bias);
     for (int64_t k = 0; k < kernels; k++)
         p->bias[k] = (float)cvy_rng_below(rng, 41) - 20;
     p->images = tiles_draw(rng, tiles_count(backward ? &p->y : &p->x), 2);
     p->weights = tiles_draw(rng, tiles_count(&p->w), 1);
     p->result = tiles_draw(rng, tiles_count(&p->desc.out[0]), 1);
-    p->expected = cvy_calloc_aligned(tiles_count(&p->desc.out[0]) * sizeof *p->expected);
-    assert_non_null(p->expected);
+    p->expected = tiles_memory(tiles_count(&p->desc.out[0]) * sizeof *p->expected);
 }
 
 static void tear_down_problem(struct problem *p)
 {
-    cvy_free_aligned(p->images);
-    cvy_free_aligned(p->weights);
-    cvy_free_aligned(p->result);
-    cvy_free_aligned(p->expected);
-    cvy_free_aligned(p->bias);
+    tiles_release(p->images);
+    tiles_release(p->weights);
+    tiles_release(p->result);
+    tiles_release(p->expected);
+    tiles_release(p->bias);
 }
 
 /* The products of one tap at one output: of the channels of each group. `sums`: of all results. */
@@ -124,9 +122,8 @@ static void expect(struct problem *p)
     const struct cvy_conv2d_attr *const attr = &p->desc.attr.conv2d;
     const int64_t *const x = p->x.shape.dim, *const y = p->y.shape.dim;
     const size_t results = tiles_count(&p->desc.out[0]);
-    float *const sums = cvy_calloc_aligned(results * sizeof *sums);
+    float *const sums = tiles_memory(results * sizeof *sums);
 
-    assert_non_null(sums);
     for (int64_t i = 0; i < y[0] * y[2] * y[3]; i++)
         for (int64_t tap = 0; tap < attr->kernel[0] * attr->kernel[1]; tap++) {
             const int64_t h =
@@ -137,19 +134,18 @@ static void expect(struct problem *p)
         }
     for (size_t i = 0; i < results; i++)
         p->expected[i] = tiles_narrow(finish(p, sums[i], i % (size_t)p->desc.out[0].shape.dim[1]));
-    cvy_free_aligned(sums);
+    tiles_release(sums);
 }
 
 /* Weights in the layout that the kernel asks for; released by the caller. */
 static uint16_t *reorder_weights(cvy_device *device, const struct problem *p, const struct cvy_tensor *wanted)
 {
-    uint16_t *const to = cvy_calloc_aligned(cpu_tensor_bytes(device, wanted));
-    uint16_t *const again = cvy_calloc_aligned(tiles_count(&p->w) * sizeof *again);
+    uint16_t *const to = tiles_memory(cpu_tensor_bytes(device, wanted));
+    uint16_t *const again = tiles_memory(tiles_count(&p->w) * sizeof *again);
     struct cvy_op_desc there = {.op = CVY_OP_REORDER, .inputs = 1, .outputs = 1, .in = {p->w}, .out = {*wanted}};
     struct cvy_op_desc back = {.op = CVY_OP_REORDER, .inputs = 1, .outputs = 1, .in = {*wanted}, .out = {p->w}};
     struct cvy_kernel_plan plan = {0};
 
-    assert_true(to && again);
     assert_int_equal(cpu_reorder_tiles_prepare(device, &there, &plan), CVY_OK);
     assert_int_equal(cpu_reorder_tiles_run(device, &plan, (void *[]){p->weights}, (void *[]){to}, NULL), CVY_OK);
     cpu_state_release(device, &plan);
@@ -157,7 +153,7 @@ static uint16_t *reorder_weights(cvy_device *device, const struct problem *p, co
     assert_int_equal(cpu_reorder_tiles_run(device, &plan, (void *[]){to}, (void *[]){again}, NULL), CVY_OK);
     cpu_state_release(device, &plan);
     assert_memory_equal(again, p->weights, tiles_count(&p->w) * sizeof *again);
-    cvy_free_aligned(again);
+    tiles_release(again);
     return to;
 }
 
@@ -173,8 +169,7 @@ static void run_problem(struct problem *p, int number, int threads)
          : p->desc.inference ? cpu_tile_window_constant_prepare
                              : cpu_tile_window_prepare)(device, &desc, &plan) != CVY_OK)
         fail_msg("problem %d: %s", number, cvy_error());
-    void *const scratch = cvy_calloc_aligned(plan.scratch_bytes);
-    assert_non_null(scratch);
+    void *const scratch = tiles_memory(plan.scratch_bytes);
     memset(scratch, 0xff, plan.scratch_bytes); /* NaN */
     memset(p->result, 0xff, tiles_count(&p->desc.out[0]) * sizeof *p->result);
     if (p->desc.inference)
@@ -192,8 +187,8 @@ static void run_problem(struct problem *p, int number, int threads)
             fail_msg("problem %d, %d threads: number %zu is %g, not %g", number, threads, i,
                      (double)tiles_widen(p->result[i]), (double)tiles_widen(p->expected[i]));
     cpu_state_release(device, &plan);
-    cvy_free_aligned(scratch);
-    cvy_free_aligned(packed);
+    tiles_release(scratch);
+    tiles_release(packed);
 }
 
 static void check_problems(bool model)

@@ -19,7 +19,11 @@ uint16_t tiles_narrow(float value);
 float tiles_widen(uint16_t value);
 size_t tiles_count(const struct cvy_tensor *tensor);                                           /* elements */
 struct cvy_tensor tiles_image(int64_t batch, int64_t channels, int64_t rows, int64_t columns); /* bf16, channels-last */
-/* Whole numbers of at most `limit`, freed with cvy_free_aligned. */
+/* Zeros, aligned to 64 bytes, whose last line ends where memory must not be touched: what reads or writes further ends
+ * the test. Under the address sanitizer its own. Freed with tiles_release, which accepts NULL. */
+void *tiles_memory(size_t bytes);
+void tiles_release(void *memory);
+/* Whole numbers of at most `limit`, freed with tiles_release. */
 uint16_t *tiles_draw(struct cvy_rng *rng, size_t elements, int limit);
 
 #endif
