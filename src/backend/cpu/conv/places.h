@@ -21,6 +21,13 @@ static inline int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Rows of a tile, 16 at most, so that tiles for that many are of equal height. `together`: tiles that are multiplied at
+ * once. */
+static inline int32_t tile_height(int64_t rows, int32_t together)
+{
+    return (int32_t)divide_up(rows, divide_up(rows, together * 16) * together);
+}
+
 /* Whole lines of the cache. */
 static inline size_t whole_lines(size_t bytes)
 {

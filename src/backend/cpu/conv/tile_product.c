@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cpu/conv/places.h"
 #include "backend/cpu/conv/tile_product.h"
 #include "backend/cpu/conv/tile_weights.h"
 #include "base/system.h"
@@ -124,7 +125,6 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
     }
     /* Either all weights stay in the second-level cache, or the pixels of the task do. */
     task.lanes_first = !s->fixed && (size_t)(task.end - lane) * pitch <= HELD_BYTES;
-    task.ahead = !task.lanes_first;
     s->loops->multiply(&task, (float *)buffer);
     for (int32_t i = 0; scattered && lane == 0 && i < count; i++)
         clear_field(s, begin + i, task.to[i]);
@@ -132,13 +132,13 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
 
 static int64_t lane_parts(const struct tile_product *s)
 {
-    return (s->lanes + s->task_lanes - 1) / s->task_lanes;
+    return divide_up(s->lanes, s->task_lanes);
 }
 
 static int64_t task_count(const struct tile_product *s)
 {
     const int64_t shared = (int64_t)s->task_pixels * s->chunks;
-    return (s->pixels + shared - 1) / shared * s->chunks * lane_parts(s);
+    return divide_up(s->pixels, shared) * s->chunks * lane_parts(s);
 }
 
 /* Task `task` of those that cut_tasks() or cut_fixed() makes: of some pixels all lanes, and of some lanes all chunks.
@@ -250,21 +250,14 @@ static void cut_tasks(struct tile_product *s, int threads)
     s->chunks = 1;
 }
 
-/* Tiles of equal height. */
-static int32_t height_for(int64_t pixels)
-{
-    const int64_t tiles = (pixels + PRODUCT_HEIGHT - 1) / PRODUCT_HEIGHT;
-    return (int32_t)((pixels + tiles - 1) / tiles);
-}
-
 /* Nanoseconds for a thread where the pixels are shared out to threads / parts threads and the lanes to `parts`: for the
  * products, for weights from the shared cache, and where there are parts for what the others have written or will read.
  * Measured on two cores of a Xeon with AMX (doc/worklog.md). */
 static double fixed_cost(const struct tile_product *s, int threads, int32_t parts)
 {
     const double product = 8.6, weight_byte = 0.077, foreign_byte = 0.2;
-    const int64_t shares = threads / parts, pixels = (s->pixels + shares - 1) / shares;
-    const int64_t pairs = (s->lanes / PRODUCT_LANES + parts - 1) / parts;
+    const int64_t shares = threads / parts, pixels = divide_up(s->pixels, shares);
+    const int64_t pairs = divide_up(s->lanes / PRODUCT_LANES, parts);
     const double lanes = (double)(pairs * PRODUCT_LANES), depth = (double)s->depth;
     const double tiles = (double)pixels / PRODUCT_HEIGHT * (lanes / 16) * (depth / PRODUCT_DEPTH);
     const double read = (double)pixels * depth * sizeof(uint16_t), written = (double)pixels * lanes * sizeof(uint16_t);
@@ -282,13 +275,13 @@ static void cut_fixed(struct tile_product *s, int threads)
     for (int32_t p = 2; p <= threads && p <= s->lanes / PRODUCT_LANES; p++)
         if (threads % p == 0 && fixed_cost(s, threads, p) < fixed_cost(s, threads, parts))
             parts = p;
-    const int64_t shares = threads / parts, pixels = (s->pixels + shares - 1) / shares, most = most_pixels(s);
-    const int64_t chunks = (pixels + most - 1) / most;
+    const int64_t shares = threads / parts, pixels = divide_up(s->pixels, shares), most = most_pixels(s);
+    const int64_t chunks = divide_up(pixels, most);
     s->fixed = true;
     s->chunks = (int32_t)chunks;
-    s->task_pixels = (int32_t)((pixels + chunks - 1) / chunks);
-    s->task_lanes = (int32_t)((s->lanes / PRODUCT_LANES + parts - 1) / parts) * PRODUCT_LANES;
-    s->height = height_for(s->task_pixels);
+    s->task_pixels = (int32_t)divide_up(pixels, chunks);
+    s->task_lanes = (int32_t)divide_up(s->lanes / PRODUCT_LANES, parts) * PRODUCT_LANES;
+    s->height = tile_height(s->task_pixels, 1);
 }
 
 /* Bias, residual and activation of a forward pass. */

@@ -29,9 +29,10 @@ struct cpu_tile_task {
     int32_t height;        /* pixels of a tile */
     int32_t lane, end;     /* the lanes that are made, multiples of PRODUCT_LANES */
     float low, high;       /* the activation */
-    bool lanes_first;      /* for each of the pixels all lanes; else for each of the lanes all pixels */
-    bool past;             /* the result is written past the caches */
-    bool ahead;            /* weights are fetched ahead; not with lanes_first */
+    /* For each of the pixels all lanes; else for each of the lanes all pixels, and the next weights are fetched ahead.
+     */
+    bool lanes_first;
+    bool past; /* the result is written past the caches */
 };
 
 struct cpu_tile_product_loops {

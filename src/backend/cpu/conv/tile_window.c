@@ -315,13 +315,6 @@ static void find_taps(const struct tile_window *s, const struct cvy_conv2d_attr 
         }
 }
 
-/* Tiles of equal height for that many places. */
-static int32_t height_for(int64_t places)
-{
-    const int64_t blocks = divide_up(places, WINDOW_TILES * WINDOW_HEIGHT);
-    return (int32_t)divide_up(places, blocks * WINDOW_TILES);
-}
-
 static void cut_bands(struct tile_window *s, struct window_part *part, int threads)
 {
     enum { LEAST = WINDOW_TILES * WINDOW_HEIGHT };
@@ -335,7 +328,7 @@ static void cut_bands(struct tile_window *s, struct window_part *part, int threa
 
     part->bands = place_bands_of(s->batch, row->places, row->pitch, most / column->pitch, s->batch);
     const int32_t places = (int32_t)(place_rows(&part->bands, row->pitch) * column->pitch);
-    part->height = height_for(places);
+    part->height = tile_height(places, WINDOW_TILES);
     s->most_places =
         larger(s->most_places, whole_tiles(places, part->height) + (int64_t)row->reach * column->pitch + column->reach);
     s->most_planes = (int32_t)larger(s->most_planes, planes);
