@@ -218,6 +218,7 @@ cvy_status cpu_tile_product_constant_prepare(cvy_device *device, struct cvy_op_d
                                              struct cvy_kernel_plan *plan);
 CPU_KERNEL(cpu_tile_product_bwd_data);
 CPU_KERNEL(cpu_reorder_tiles);
+CPU_KERNEL(cpu_reorder_sign);
 CPU_KERNEL(cpu_tile_window);
 CPU_KERNEL(cpu_tile_window_bwd_data);
 cvy_status cpu_tile_window_constant_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);

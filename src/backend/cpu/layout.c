@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/int8.h"
+#include "backend/cpu/sign.h"
 #include "base/system.h"
 
 int32_t cpu_block(const struct cvy_layout *layout)
@@ -270,6 +271,8 @@ size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
         return cpu_packing_bytes(packing, &tensor->shape);
     if (cpu_tile_weights_bytes(tensor) > 0)
         return cpu_tile_weights_bytes(tensor);
+    if (cpu_is_sign(&tensor->layout))
+        return cpu_sign_bytes(tensor);
     if (tensor->layout.kind == CVY_LAYOUT_OPAQUE)
         return cpu_onednn_bytes(&tensor->layout);
     struct cvy_shape shape = tensor->shape;

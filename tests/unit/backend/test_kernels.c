@@ -232,12 +232,12 @@ static bool has_tiles(void)
     return cvy_cpu_isa() >= CVY_ISA_AMX_BF16 || (tiles && strcmp(tiles, "model") == 0);
 }
 
-/* Whether cases run a kernel by itself: weights are reordered around every convolution, test_int8 has its own, and what
- * reads a mask of bits, which plain tensors have not, is for cuda.test_norms. */
+/* Whether cases run a kernel by itself: weights are reordered around every convolution, test_int8 and test_sign have
+ * their own, and what reads a mask of bits, which plain tensors have not, is for cuda.test_norms. */
 static bool has_cases(const struct cvy_kernel *kernel)
 {
-    static const char *const others[] = {"cpu.reorder_int8", "cpu.reorder_tiles", "cpu.reorder_weights",
-                                         "cpu.unblock_weights", "cuda.conv2d_bwd_data_pointwise"};
+    static const char *const others[] = {"cpu.reorder_int8",    "cpu.reorder_tiles", "cpu.reorder_weights",
+                                         "cpu.unblock_weights", "cpu.reorder_sign",  "cuda.conv2d_bwd_data_pointwise"};
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(kernel->name, others[i]) == 0)
