@@ -153,9 +153,11 @@ void cpu_agree_blocked(struct cpu_device *device, struct cvy_op_desc *desc, uint
 void cpu_plain(struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
 /* CVY_UNAVAILABLE with a sentence unless all present tensors are f32, except those of the masks. */
 CVY_CHECKED cvy_status cpu_expect_f32(const struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
-/* CVY_UNAVAILABLE with a sentence where a convolution is to give statistics of its output, or a batch norm to take
- * them. */
+/* CVY_UNAVAILABLE with a sentence where a batch norm is to take the statistics of its input. */
 CVY_CHECKED cvy_status cpu_no_statistics(const struct cvy_op_desc *desc);
+/* CVY_UNAVAILABLE with a sentence where a convolution, or a gradient of one, is to do something for the batch norm
+ * before or after it. */
+CVY_CHECKED cvy_status cpu_no_norm(const struct cvy_op_desc *desc);
 /* CVY_UNAVAILABLE with a sentence unless the present tensors of the two masks share one type, f32 or bf16, and all
  * others are f32, except those of the last two masks, which may be anything. */
 CVY_CHECKED cvy_status cpu_expect_images(const struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs,

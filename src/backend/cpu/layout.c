@@ -240,9 +240,21 @@ static const struct cvy_tensor *first_image(const struct cvy_op_desc *desc, uint
 
 cvy_status cpu_no_statistics(const struct cvy_op_desc *desc)
 {
-    if (cvy_tensor_present(desc->op == CVY_OP_CONV2D ? &desc->out[1] : &desc->in[6]))
+    if (cvy_tensor_present(&desc->in[6]))
         return cvy_fail(CVY_UNAVAILABLE, "batch norm computes the statistics of its input itself here");
     return CVY_OK;
+}
+
+cvy_status cpu_no_norm(const struct cvy_op_desc *desc)
+{
+    const int32_t own = desc->op == CVY_OP_CONV2D ? 4 : 2; /* inputs of the convolution */
+    bool alone = true;
+
+    for (int32_t i = own; i < desc->inputs; i++)
+        alone = alone && !cvy_tensor_present(&desc->in[i]);
+    for (int32_t i = 1; i < desc->outputs; i++)
+        alone = alone && !cvy_tensor_present(&desc->out[i]);
+    return alone ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "this kernel does nothing for the batch norm beside it");
 }
 
 cvy_status cpu_expect_images(const struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs, uint32_t except_inputs,

@@ -276,8 +276,7 @@ fail:
 static cvy_status prepare(cvy_device *device, dnnl_alg_kind_t algorithm, struct cvy_op_desc *desc,
                           struct cvy_kernel_plan *plan)
 {
-    if (desc->op == CVY_OP_CONV2D)
-        CVY_TRY(cpu_no_statistics(desc));
+    CVY_TRY(cpu_no_norm(desc));
     /* The bias and the gradient of the weights are f32 whatever the images are. */
     const bool weights_too = desc->op != CVY_OP_CONV2D_BWD_WEIGHTS;
     CVY_TRY(cpu_expect_images(desc, ~(desc->op == CVY_OP_CONV2D ? 1U << 2 : 0U), weights_too ? 1U : 0U, 0, 0));

@@ -338,6 +338,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
 {
     struct grouped *g = NULL;
     plan->quiet = desc->attr.conv2d.groups == 1;
+    CVY_TRY(cpu_no_norm(desc));
     CVY_TRY(expect(cpu_of(device), desc, x, y));
     x->layout = cpu_image_layout(cpu_of(device), desc->images, x->shape.dim[1], x->dtype);
     y->layout = cpu_image_layout(cpu_of(device), desc->images, y->shape.dim[1], y->dtype);
@@ -357,7 +358,6 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
 
 cvy_status cpu_grouped_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(cpu_no_statistics(desc));
     CVY_TRY(cpu_expect_images(desc, ~(1U << 2), 1U, 0, 0)); /* the bias is f32 */
     CVY_TRY(prepare(device, desc, plan, &desc->in[0], &desc->in[1], &desc->out[0]));
     if (desc->inputs > 2 && cvy_tensor_present(&desc->in[2]))

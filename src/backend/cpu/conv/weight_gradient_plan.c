@@ -189,6 +189,7 @@ cvy_status cpu_weight_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
     struct cvy_tensor *x = &desc->in[0], *dy = &desc->in[1];
 
     plan->quiet = x->dtype != CVY_BF16 || attr->groups != 1;
+    CVY_TRY(cpu_no_norm(desc));
     CVY_TRY(check_case(desc));
     x->layout = cpu_image_layout(cpu_of(device), desc->images, x->shape.dim[1], x->dtype);
     dy->layout = cpu_image_layout(cpu_of(device), desc->images, dy->shape.dim[1], dy->dtype);
