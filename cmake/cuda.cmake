@@ -5,7 +5,7 @@ file(GLOB GPU_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/backend/cuda/*.
 file(GLOB GPU_KERNELS CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/backend/cuda/kernels/*.cu")
 # Files of the library that the module needs copies of.
 set(GPU_BASE base/cache base/error base/file base/watchdog base/resources base/log base/memory base/parallel base/rng base/rng_normal base/system base/types base/utf8
-    backend/layout graph/graph graph/order graph/rewrite graph/rewrite_norms graph/rewrite_patterns ops/anchors)
+    backend/describe backend/layout graph/graph graph/order graph/rewrite graph/rewrite_norms graph/rewrite_patterns ops/anchors)
 list(TRANSFORM GPU_BASE PREPEND "${CMAKE_SOURCE_DIR}/src/")
 list(TRANSFORM GPU_BASE APPEND ".c")
 

@@ -264,6 +264,9 @@ static inline CVY_CHECKED cvy_status cvy_device_upload_small(cvy_device *device,
                                  : backend->upload(device, to, host, bytes);
 }
 
+/* A node of a graph for a batch, before it is planned: shapes and types, plain layouts. */
+void cvy_node_describe(const struct cvy_graph *graph, const struct cvy_node *node, int64_t batch,
+                       struct cvy_op_desc *desc);
 /* Selects the device's kernel for `desc`, which it completes: the first that accepts, or among candidates the one that
  * was chosen before (autotune.h). The reasons of those that refused are joined into the error. */
 CVY_CHECKED cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);

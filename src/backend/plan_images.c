@@ -41,18 +41,9 @@ static void make_key(const struct cvy_plan *plan, struct cvy_text *key)
 
     for (int32_t n = 0; n < graph->node_count; n++) {
         const struct cvy_node *node = &graph->nodes[n];
-        struct cvy_op_desc desc = {
-            .op = node->op, .attr = node->attr, .inputs = node->inputs, .outputs = node->outputs};
+        struct cvy_op_desc desc;
         struct cvy_text text = {0};
-        for (int i = 0; i < node->inputs + node->outputs; i++) {
-            const int32_t value = i < node->inputs ? node->in[i] : node->out[i - node->inputs];
-            struct cvy_tensor *tensor = i < node->inputs ? &desc.in[i] : &desc.out[i - node->inputs];
-            tensor->shape.rank = -1;
-            if (value == CVY_NONE)
-                continue;
-            tensor->shape = cvy_shape_bind(&graph->values[value].shape, plan->batch);
-            tensor->dtype = graph->values[value].dtype;
-        }
+        cvy_node_describe(graph, node, plan->batch, &desc);
         cvy_autotune_key(&desc, 0, &text);
         hash = text.failed ? hash : cvy_hash_more(hash, text.text, text.length);
         key->failed = key->failed || text.failed;

@@ -256,6 +256,10 @@ bool cvy_graph_has_integers(const struct cvy_graph *graph);
 /* Training, the last rewrite: a batch norm after a convolution takes the statistics of its input from there, as devices
  * like it that can have the convolution's kernel make them on its way (cvy_device.conv_statistics). */
 void cvy_rewrite_statistics(struct cvy_graph *graph);
+/* The same for one: the convolution whose output `norm` normalises, where it is a BATCH_NORM that computes statistics
+ * itself; -1: there is none. */
+int32_t cvy_statistics_find(const struct cvy_graph *graph, int32_t norm);
+void cvy_statistics_take(struct cvy_graph *graph, int32_t norm);
 /* A convolution and the batch norm with ReLU that is its only input, in training. */
 struct cvy_conv_pattern {
     int32_t norm, conv; /* the batch norm has its statistics given, the convolution gives those of its output */
@@ -273,6 +277,8 @@ void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_
 /* The BATCH_NORM_BWD, of a batch norm with residual and ReLU whose sign is kept (cvy_norm_keep_sign), that alone reads
  * what `data`, a CONV2D_BWD_DATA, gives, beside the gradient of y's other reader; -1: there is none. */
 int32_t cvy_residual_sums_find(const struct cvy_graph *graph, int32_t data);
+/* The same whether the sign is kept or not, for who would ask for it. */
+int32_t cvy_residual_sums_wanted(const struct cvy_graph *graph, int32_t data);
 /* `data` adds that gradient to its result, masks it, which makes it the residual's gradient, and sums it; `norm_bwd`
  * reads x and dy once. Where the other reader comes later, the nodes are out of order until cvy_rewrite_order. */
 void cvy_residual_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);

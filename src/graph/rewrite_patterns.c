@@ -109,10 +109,10 @@ void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_
 
 /* ---- the gradient of data, where it is one of two ---- */
 
-int32_t cvy_residual_sums_find(const struct cvy_graph *graph, int32_t data)
+int32_t cvy_residual_sums_wanted(const struct cvy_graph *graph, int32_t data)
 {
-    const struct cvy_node *node = &graph->nodes[data], *norm, *forward;
-    int32_t reader, producer;
+    const struct cvy_node *node = &graph->nodes[data], *norm;
+    int32_t reader;
 
     if (node->op != CVY_OP_CONV2D_BWD_DATA || node->outputs != 1 || node->inputs > 2)
         return -1;
@@ -126,6 +126,18 @@ int32_t cvy_residual_sums_find(const struct cvy_graph *graph, int32_t data)
         if (norm->out[i] == CVY_NONE)
             return -1;
     }
+    return reader;
+}
+
+int32_t cvy_residual_sums_find(const struct cvy_graph *graph, int32_t data)
+{
+    const int32_t reader = cvy_residual_sums_wanted(graph, data);
+    const struct cvy_node *norm, *forward;
+    int32_t producer;
+
+    if (reader < 0)
+        return -1;
+    norm = &graph->nodes[reader];
     producer = graph->values[norm->in[6]].producer; /* gives the sign beside y */
     forward = producer < 0 ? NULL : &graph->nodes[producer];
     return forward && forward->op == CVY_OP_BATCH_NORM && forward->outputs == 6 && forward->out[5] == norm->in[6]

@@ -68,22 +68,9 @@ static cvy_status compare(double fused, double separate, char *reason)
 static cvy_status describe(const struct cvy_graph *graph, int32_t n, int64_t batch, bool tf32,
                            struct gpu_conv_problem *problem)
 {
-    const struct cvy_node *node = &graph->nodes[n];
-    struct cvy_op_desc desc = {
-        .op = node->op, .attr = node->attr, .inputs = node->inputs, .outputs = node->outputs, .training = true};
+    struct cvy_op_desc desc;
 
-    for (int i = 0; i < CVY_MAX_INPUTS + CVY_MAX_OUTPUTS; i++) {
-        const int k = i < CVY_MAX_INPUTS ? i : i - CVY_MAX_INPUTS;
-        const bool there = i < CVY_MAX_INPUTS ? k < node->inputs : k < node->outputs;
-        const cvy_val value = !there ? CVY_NONE : i < CVY_MAX_INPUTS ? node->in[k] : node->out[k];
-        struct cvy_tensor *tensor = i < CVY_MAX_INPUTS ? &desc.in[k] : &desc.out[k];
-
-        tensor->shape.rank = -1;
-        if (value == CVY_NONE)
-            continue;
-        tensor->shape = cvy_shape_bind(&graph->values[value].shape, batch);
-        tensor->dtype = graph->values[value].dtype;
-    }
+    cvy_node_describe(graph, &graph->nodes[n], batch, &desc);
     CVY_TRY(gpu_conv_describe(&desc, problem));
     problem->tf32 = tf32;
     return CVY_OK;
