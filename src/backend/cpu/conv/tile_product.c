@@ -9,7 +9,12 @@
  * lanes, but where there are fewer pixels than threads want. The larger operand is read once, the other stays in the
  * second-level cache. Where the stride leaves pixels out, those of the input are copied side by side first, and the
  * gradient's zeros are written with what is not. Results larger than the caches hold are written past them: a store
- * would read the line that it fills. */
+ * would read the line that it fills.
+ *
+ * Sums for the batch norm beside a convolution are made where its numbers are written, of groups of pixels that depend
+ * on the shape alone, and put together in the order of the groups: forward mean and variance of y; backward, of the
+ * batch norm with ReLU before the convolution, the gradients of its gamma and beta, of dx (with the gradient of y's
+ * other reader) where that passes the ReLU. So a pass over y, or over dx and x, is saved. */
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
@@ -18,6 +23,7 @@
 #include "backend/cpu/conv/places.h"
 #include "backend/cpu/conv/tile_product.h"
 #include "backend/cpu/conv/tile_weights.h"
+#include "backend/cpu/sign.h"
 #include "base/system.h"
 
 #define TASKS      8                   /* for each thread, at least, where there are so many blocks */
@@ -38,7 +44,14 @@ struct operands {
     const float *bias;
     const uint16_t *more;
     uint16_t *to;
+    struct cpu_tile_norm norm;
+    float *sums; /* of all groups */
 };
+
+static int64_t groups_of(const struct tile_product *s)
+{
+    return divide_up(s->pixels, PRODUCT_GROUP);
+}
 
 /* Where pixels [begin, begin + count) of the smaller images lie in the wider ones: pixels before each. */
 static void find_pixels(const struct tile_product *s, int64_t begin, int32_t count, int64_t *at)
@@ -104,6 +117,9 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
                                  .bias = o->bias,
                                  .more = o->more,
                                  .first = o->to,
+                                 .norm = o->norm,
+                                 .kind = s->sums,
+                                 .lanes = s->lanes,
                                  .pixels = count,
                                  .steps = s->depth / PRODUCT_DEPTH,
                                  .height = s->height,
@@ -113,6 +129,8 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
                                  .high = s->high,
                                  .past = s->past};
 
+    if (s->sums)
+        task.sums = o->sums + begin / PRODUCT_GROUP * tile_sums_numbers(s->sums) * s->lanes;
     if (!dense)
         find_pixels(s, begin, count, wide);
     for (int32_t i = 0; i < count; i++)
@@ -153,6 +171,12 @@ static void run_numbered(const struct tile_product *s, const struct operands *o,
                  buffer);
 }
 
+/* What a thread's buffers are followed by: sums of all groups, then a number of each lane. */
+static float *sums_at(const cvy_device *device, const struct tile_product *s, void *scratch)
+{
+    return (float *)((char *)scratch + (size_t)device->threads * s->thread_bytes);
+}
+
 static void run(cvy_device *device, const struct tile_product *s, const struct operands *o, void *scratch)
 {
     const int64_t tasks = task_count(s);
@@ -178,37 +202,77 @@ cvy_status cpu_tile_product_run(cvy_device *device, const struct cvy_kernel_plan
                                 void *const *out, void *scratch)
 {
     const struct tile_product *const s = plan->state;
-    const struct operands o = {in[0], in[1], in[2], in[3], out[0]};
+    const struct operands o = {in[0], in[1], in[2], in[3], out[0], .sums = sums_at(device, s, scratch)};
 
     run(device, s, &o, scratch);
+    if (s->sums) {
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+        for (int32_t lane = 0; lane < s->lanes; lane += 16)
+            s->loops->join_moments(o.sums, s->pixels, s->lanes, lane, out[1], out[2]);
+    }
     return CVY_OK;
 }
 
 cvy_status cpu_tile_product_bwd_data_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                          void *const *out, void *scratch)
 {
-    const struct operands o = {.from = in[1], .weights = in[0], .to = out[0]};
+    const struct tile_product *const s = plan->state;
+    struct operands o = {.from = in[1], .weights = in[0], .to = out[0], .sums = sums_at(device, s, scratch)};
 
-    run(device, plan->state, &o, scratch);
+    if (s->sums) {
+        const float *const gamma = in[3], *const rstd = in[6];
+        float *const scale = o.sums + groups_of(s) * tile_sums_numbers(s->sums) * s->lanes;
+        for (int32_t c = 0; c < s->lanes; c++)
+            scale[c] = rstd[c] * gamma[c];
+        o.norm = (struct cpu_tile_norm){in[2], in[7], in[5], scale, in[4]};
+        o.more = in[8];
+    }
+    run(device, s, &o, scratch);
+    if (s->sums) {
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+        for (int32_t lane = 0; lane < s->lanes; lane += 16)
+            s->loops->join_gradients(o.sums, s->pixels, s->lanes, lane, in[6], out[1], out[2]);
+    }
     return CVY_OK;
 }
 
 /* ---- prepare ---- */
+
+static bool has(const struct cvy_tensor *tensors, int32_t count, int32_t i)
+{
+    return i < count && cvy_tensor_present(&tensors[i]);
+}
+
+/* Whether there is nothing beside the product but what these loops do: bias, residual and activation in inference, sums
+ * in training (ops.def). */
+static bool operands_fit(const struct cvy_op_desc *desc)
+{
+    const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
+    const bool forward = desc->op == CVY_OP_CONV2D, sums = has(desc->out, desc->outputs, 1);
+    const bool dense = attr->stride[0] == 1 && attr->stride[1] == 1;
+    const bool ends = forward && (has(desc->in, desc->inputs, 2) || has(desc->in, desc->inputs, 3) ||
+                                  attr->activation != CVY_ACTIVATION_NONE);
+    bool fit = sums == has(desc->out, desc->outputs, 2) && !(sums && (ends || desc->inference));
+
+    for (int32_t i = 4; forward && i < desc->inputs; i++)
+        fit = fit && !cvy_tensor_present(&desc->in[i]);
+    for (int32_t i = 2; !forward && i < 7; i++)
+        fit = fit && has(desc->in, desc->inputs, i) == sums;
+    if (!forward)
+        fit = fit && has(desc->in, desc->inputs, 7) == has(desc->in, desc->inputs, 8) &&
+              (sums ? dense : !has(desc->in, desc->inputs, 7));
+    return fit;
+}
 
 /* Why these loops do not take a convolution; NULL: they do. x: its input, or the gradient of that. */
 static const char *refusal(const struct cpu_device *device, const struct cvy_op_desc *desc, const struct cvy_tensor *x,
                            const struct cvy_tensor *w)
 {
     const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
-    const int32_t extra = desc->op == CVY_OP_CONV2D ? 4 : 2; /* inputs that there may be */
-    bool plain = attr->groups == 1;
+    bool plain = attr->groups == 1 && operands_fit(desc);
 
     for (int i = 0; i < 2; i++)
         plain = plain && attr->kernel[i] == 1 && attr->pad[2 * i] == 0 && attr->pad[2 * i + 1] == 0;
-    for (int32_t i = extra; i < desc->inputs; i++)
-        plain = plain && !cvy_tensor_present(&desc->in[i]);
-    for (int32_t i = 1; i < desc->outputs; i++)
-        plain = plain && !cvy_tensor_present(&desc->out[i]);
     if (!cpu_tile_product_loops_here() || x->dtype != CVY_BF16 || w->dtype != CVY_BF16 || !plain)
         return "tiles are for 1x1 convolutions of bf16 alone, where the processor has them";
     if (!cpu_prefers_nhwc(device, desc->images, CVY_BF16))
@@ -229,6 +293,12 @@ static int64_t most_pixels(const struct tile_product *s)
     return fitting < PAIR ? PAIR : fitting < PRODUCT_MOST ? fitting : PRODUCT_MOST;
 }
 
+/* The task with sums is made of whole groups, which fit into what may be copied for up to 2,048 channels. */
+static int64_t in_groups(const struct tile_product *s, int64_t pixels)
+{
+    return s->sums ? larger(pixels / PRODUCT_GROUP, 1) * PRODUCT_GROUP : pixels;
+}
+
 /* So many pixels and lanes that every thread has some. */
 static void cut_tasks(struct tile_product *s, int threads)
 {
@@ -244,7 +314,7 @@ static void cut_tasks(struct tile_product *s, int threads)
         const int64_t chunks = (blocks + together - 1) / together, parts = (2 * threads + chunks - 1) / chunks;
         share = (pairs + parts - 1) / parts;
     }
-    s->task_pixels = (int32_t)together * PAIR;
+    s->task_pixels = (int32_t)in_groups(s, together * PAIR);
     s->task_lanes = (int32_t)share * PRODUCT_LANES;
     s->height = PRODUCT_HEIGHT;
     s->chunks = 1;
@@ -289,9 +359,7 @@ static void add_ends(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, str
 {
     const enum cvy_activation activation = desc->attr.conv2d.activation;
 
-    if (desc->inputs > 2 && cvy_tensor_present(&desc->in[2]))
-        desc->in[2].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
-    if (desc->inputs > 3 && cvy_tensor_present(&desc->in[3])) {
+    if (has(desc->in, desc->inputs, 3)) {
         desc->in[3].layout = desc->out[0].layout;
         plan->in_place[0] = 3;
     }
@@ -299,6 +367,19 @@ static void add_ends(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, str
         s->low = 0;
     if (activation == CVY_ACTIVATION_RELU6)
         s->high = 6;
+}
+
+/* The batch norm before the convolution: its input, and where a residual was added its sign and the other gradient, in
+ * whose place the sum may be written. */
+static void add_norm(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    if (has(desc->in, desc->inputs, 2))
+        desc->in[2].layout = desc->out[0].layout;
+    if (has(desc->in, desc->inputs, 7)) {
+        desc->in[7].layout = cpu_sign_layout();
+        desc->in[8].layout = desc->out[0].layout;
+        plan->in_place[0] = 8;
+    }
 }
 
 /* What is computed; how it is cut into tasks is added later. */
@@ -312,7 +393,10 @@ static struct tile_product describe(const struct cvy_op_desc *desc, const struct
                              .lanes = (int32_t)w->shape.dim[backward ? 1 : 0],
                              .pixels = y->shape.dim[0] * y->shape.dim[2] * y->shape.dim[3],
                              .low = -INFINITY,
-                             .high = INFINITY};
+                             .high = INFINITY,
+                             .sums = !has(desc->out, desc->outputs, 1) ? TILE_SUMS_NONE
+                                     : backward                        ? TILE_SUMS_GRADIENT
+                                                                       : TILE_SUMS_MOMENTS};
 
     for (int i = 0; i < 2; i++) {
         s.stride[i] = desc->attr.conv2d.stride[i];
@@ -331,6 +415,8 @@ static void count_bytes(struct tile_product *s)
 
     s->copy_bytes = (size_t)s->depth * sizeof(uint16_t) * (size_t)copied;
     s->thread_bytes = 4 * PRODUCT_HEIGHT * PRODUCT_LANES * sizeof(float) + s->copy_bytes;
+    if (s->sums) /* and a number of each lane */
+        s->sums_bytes = (size_t)(groups_of(s) * tile_sums_numbers(s->sums) + 1) * (size_t)s->lanes * sizeof(float);
 }
 
 /* x and y: the convolution's input and output, or their gradients. */
@@ -345,7 +431,9 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     if (why)
         return cvy_fail(CVY_UNAVAILABLE, "%s", why);
     plan->quiet = false;
-    CVY_TRY(cpu_expect_images(desc, backward ? ~0U : ~(1U << 2), 1U, 0, 0)); /* the bias is f32 */
+    /* The bias is f32, and so are the numbers of batch norms. */
+    CVY_TRY(cpu_expect_images(desc, backward ? ~(15U << 3) : ~(1U << 2), 1U, 0, 0));
+    cpu_plain(desc, 0, 0);
     x->layout = cpu_image_layout(cpu, desc->images, x->shape.dim[1], CVY_BF16);
     y->layout = cpu_image_layout(cpu, desc->images, y->shape.dim[1], CVY_BF16);
     w->layout = tile_weights_layout(backward);
@@ -356,9 +444,11 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     else
         cut_tasks(&s, device->threads);
     count_bytes(&s);
-    plan->scratch_bytes = (size_t)device->threads * s.thread_bytes;
+    plan->scratch_bytes = (size_t)device->threads * s.thread_bytes + s.sums_bytes;
     snprintf(plan->implementation, sizeof(plan->implementation), "tiles:%s", s.loops->isa);
-    if (!backward)
+    if (backward)
+        add_norm(desc, plan);
+    else
         add_ends(desc, plan, &s);
     return cpu_state(plan, &s, sizeof(s));
 }

@@ -11,11 +11,30 @@ enum {
     PRODUCT_LANES = 32,   /* channels of the result that are written together: a line of the cache */
     PRODUCT_HEIGHT = 16,  /* rows of a tile of pixels, at most; two are multiplied together */
     PRODUCT_MOST = 512,   /* pixels of a task */
+    PRODUCT_GROUP = 128,  /* pixels whose sums are made in one go: tasks that make sums begin at such a group */
     PRODUCT_BYTES = 1024, /* of a tile */
     PRODUCT_LINE = 64     /* bytes of a line of the cache */
 };
 
-/* to[pixel][lane] = activation(sum over the depth of from[pixel][d] * weights[d][lane] + bias[lane] + more). */
+/* Which numbers are made of each lane of a group of pixels, beside the result: of what is written, before it is rounded
+ * to bf16. */
+enum tile_sums {
+    TILE_SUMS_NONE,
+    /* The first pixel's number, the sum of the distances from it, the sum of their squares. */
+    TILE_SUMS_MOMENTS,
+    /* The sum of g, and of g (x - mean), of a gradient g. */
+    TILE_SUMS_GRADIENT
+};
+
+/* The batch norm with ReLU whose output's gradient is written: where that passes. */
+struct cpu_tile_norm {
+    const uint16_t *x;    /* its input, of pixel 0 of all */
+    const uint32_t *sign; /* of its output, a bit for each lane, of pixel 0 of all; NULL: made again of x */
+    const float *mean, *scale, *shift; /* of lane 0 */
+};
+
+/* to[pixel][lane] = activation(sum over the depth of from[pixel][d] * weights[d][lane] + bias[lane] + more). With a
+ * batch norm the activation is its mask, and there is no bias; with sums of any kind there is no other activation. */
 struct cpu_tile_task {
     const char *from; /* the first pixel; others `pitch` bytes further each */
     const char *last; /* those of the last two tiles, where there are not so many: elsewhere */
@@ -23,7 +42,11 @@ struct cpu_tile_task {
     const char *weights;  /* of lane 0, packed: of each 16 lanes, tiles of all steps */
     const float *bias;    /* of lane 0; NULL: 0 */
     const uint16_t *more; /* what is added to pixel 0 of all; NULL: nothing */
-    uint16_t *first;      /* pixel 0 of all */
+    struct cpu_tile_norm norm;
+    enum tile_sums kind;
+    float *sums;     /* of the task's first group: one kind of number after the other, each of all lanes */
+    int32_t lanes;   /* all */
+    uint16_t *first; /* pixel 0 of all */
     uint16_t *to[PRODUCT_MOST];
     int32_t pixels, steps; /* steps of PRODUCT_DEPTH */
     int32_t height;        /* pixels of a tile */
@@ -43,7 +66,11 @@ struct cpu_tile_product_loops {
     /* `sums`: of four times PRODUCT_HEIGHT by PRODUCT_LANES. */
     void (*multiply)(const struct cpu_tile_task *task, float *sums);
     void (*zero)(uint16_t *to, size_t count); /* a multiple of PRODUCT_LANES */
-    void (*finish)(void);                     /* what was written past the caches is there for other threads */
+    /* Puts together what the groups of `pixels` pixels have of 16 lanes from `lane` on, `lanes` of all. */
+    void (*join_moments)(const float *sums, int64_t pixels, int32_t lanes, int32_t lane, float *mean, float *variance);
+    void (*join_gradients)(const float *sums, int64_t pixels, int32_t lanes, int32_t lane, const float *rstd,
+                           float *dgamma, float *dbeta);
+    void (*finish)(void); /* what was written past the caches is there for other threads */
 };
 extern const struct cpu_tile_product_loops cpu_tile_product_amx_bf16, cpu_tile_product_amx_bf16_model;
 const struct cpu_tile_product_loops *cpu_tile_product_loops_here(void); /* NULL: the processor has no tiles */
@@ -62,7 +89,14 @@ struct tile_product {
     bool fixed;     /* each thread has its own tasks, else whoever is free takes the next one */
     float low, high;
     bool past;
-    size_t copy_bytes, thread_bytes;
+    enum tile_sums sums;
+    size_t copy_bytes, thread_bytes, sums_bytes; /* the last: of all groups */
 };
+
+/* How many numbers a group has of each lane. */
+static inline int32_t tile_sums_numbers(enum tile_sums kind)
+{
+    return kind == TILE_SUMS_MOMENTS ? 3 : kind == TILE_SUMS_GRADIENT ? 2 : 0;
+}
 
 #endif
