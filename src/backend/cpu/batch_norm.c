@@ -4,7 +4,9 @@
  * in cache: float over short pieces, double beyond. The runs of a channel are put together in the order of the images
  * by the parallel formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for computing sample
  * variances", 1979). So the data is read from memory once, as in the textbook's one-pass formula, without that
- * formula's cancellation; and as a run does not depend on the number of threads, neither does the result. */
+ * formula's cancellation; and as a run does not depend on the number of threads, neither does the result.
+ *
+ * Where statistics or the sums of gradients are given, made by the convolution beside it, no data is read for them. */
 #include <math.h>
 #include <string.h>
 
@@ -60,21 +62,22 @@ struct kept {
     double *shared;           /* (2, C), with other ranks; else NULL */
 };
 
-static size_t kept_bytes(const cvy_device *device, const struct cpu_image *image)
+/* `given`: there are sums of the whole batch alone. */
+static size_t kept_bytes(const cvy_device *device, const struct cpu_image *image, bool given)
 {
     const size_t blocks = (size_t)image->blocks, ranks = cvy_device_ranks(device) > 1;
     return blocks * (sizeof(struct cpu_affine) + sizeof(struct cpu_slope)) +
-           (size_t)image->batch * blocks * sizeof(struct cpu_sums) +
+           (given ? 1 : (size_t)image->batch) * blocks * sizeof(struct cpu_sums) +
            ranks * 2 * blocks * (size_t)image->block * sizeof(double);
 }
 
-static struct kept kept_at(const cvy_device *device, const struct cpu_image *image, void *scratch)
+static struct kept kept_at(const cvy_device *device, const struct cpu_image *image, bool given, void *scratch)
 {
     struct kept kept = {.lanes = scratch};
     kept.slopes = (struct cpu_slope *)(void *)(kept.lanes + image->blocks);
     kept.sums = (struct cpu_sums *)(void *)(kept.slopes + image->blocks);
     if (cvy_device_ranks(device) > 1)
-        kept.shared = (double *)(void *)(kept.sums + image->batch * image->blocks);
+        kept.shared = (double *)(void *)(kept.sums + (given ? 1 : image->batch) * image->blocks);
     return kept;
 }
 
@@ -172,6 +175,7 @@ struct forward {
     const struct batch_norm *state;
     const void *x, *residual;
     const float *gamma, *beta, *running_mean, *running_var;
+    const float *given_mean, *given_var; /* of this rank's batch; NULL: computed */
     void *y;
     float *mean, *rstd, *new_mean, *new_var;
     struct kept kept; /* shared: sums of x, and of its squares */
@@ -190,13 +194,33 @@ static void forward_measure(const void *operands, int64_t n, int64_t b, int64_t 
         measure_run(f->loops, image, x, sums);
 }
 
+/* Values of a channel in this rank's batch. */
+static double own_count(const struct cpu_image *image)
+{
+    return (double)image->batch * (double)image->pixels;
+}
+
+/* Those of this rank's batch. */
+static void own_moments(const struct forward *f, int64_t b, struct moments *own)
+{
+    const struct cpu_image *image = &f->state->image;
+    if (!f->given_mean) {
+        combine_runs(image, &f->kept.sums[b], own);
+        return;
+    }
+    for (int32_t c = 0; c < image->block; c++) {
+        own->mean[c] = (double)f->given_mean[b * image->block + c];
+        own->squares[c] = (double)f->given_var[b * image->block + c] * own_count(image);
+    }
+}
+
 static void forward_share(const void *operands, int64_t b)
 {
     const struct forward *f = operands;
     const struct cpu_image *image = &f->state->image;
-    const double own = (double)image->batch * (double)image->pixels;
+    const double own = own_count(image);
     struct moments all;
-    combine_runs(image, &f->kept.sums[b], &all);
+    own_moments(f, b, &all);
     for (int32_t c = 0; c < image->block; c++) {
         const int64_t at = b * image->block + c;
         f->kept.shared[at] = all.mean[c] * own;
@@ -209,7 +233,7 @@ static void moments_of(const struct forward *f, int64_t b, struct moments *all)
 {
     const struct cpu_image *image = &f->state->image;
     if (!f->kept.shared) {
-        combine_runs(image, &f->kept.sums[b], all);
+        own_moments(f, b, all);
         return;
     }
     for (int32_t c = 0; c < image->block; c++) {
@@ -254,11 +278,10 @@ static void forward_apply(const void *operands, int64_t n, int64_t b, int64_t en
 
 cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(cpu_no_statistics(desc));
     CVY_TRY(batch_norm_prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0));
     const struct cpu_image *image = &((struct batch_norm *)plan->state)->image;
-    plan->scratch_bytes = kept_bytes(device, image);
-    plan->in_place[0] = 0;
+    plan->scratch_bytes = kept_bytes(device, image, cvy_tensor_present(&desc->in[6]));
+    plan->in_place[0] = cvy_tensor_present(&desc->out[0]) ? 0 : -1;
     plan->in_place[3] = 3;
     plan->in_place[4] = 4;
     return CVY_OK;
@@ -277,16 +300,19 @@ cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
                               .running_mean = in[3],
                               .running_var = in[4],
                               .residual = in[5],
+                              .given_mean = in[6],
+                              .given_var = in[7],
                               .y = out[0],
                               .mean = out[1],
                               .rstd = out[2],
                               .new_mean = out[3],
                               .new_var = out[4],
-                              .kept = kept_at(device, image, scratch),
-                              .count = (double)image->batch * (double)image->pixels * cvy_device_ranks(device)};
-    return batch_norm_run_pass(
-        device, image,
-        &(struct batch_norm_pass){forward_measure, forward_share, forward_finish, forward_apply, &f, f.kept.shared});
+                              .kept = kept_at(device, image, in[6], scratch),
+                              .count = own_count(image) * cvy_device_ranks(device)};
+    return batch_norm_run_pass(device, image,
+                               &(struct batch_norm_pass){f.given_mean ? NULL : forward_measure, forward_share,
+                                                         forward_finish, f.y ? forward_apply : NULL, &f,
+                                                         f.kept.shared});
 }
 
 /* ---- backward ----
@@ -298,6 +324,7 @@ struct backward {
     const struct batch_norm *state;
     const void *x, *dy, *more, *y;
     const float *gamma, *beta, *mean, *rstd;
+    const float *given_dgamma, *given_dbeta; /* then dy is masked, and the only gradient of y; NULL: computed */
     void *dx;
     void *g; /* where the first pass leaves the masked gradient for the second: dresidual, dx, or NULL */
     float *dgamma, *dbeta;
@@ -325,11 +352,24 @@ static void backward_measure(const void *operands, int64_t n, int64_t b, int64_t
     cpu_fold(lanes.second, image->block, sums->second);
 }
 
+static void take_given(const struct backward *f, int64_t b)
+{
+    const struct cpu_image *image = &f->state->image;
+    for (int32_t c = 0; c < image->block; c++) {
+        f->kept.sums[b].first[c] = (double)f->given_dbeta[b * image->block + c];
+        f->kept.sums[b].second[c] = (double)f->given_dgamma[b * image->block + c];
+    }
+}
+
 /* Adds up the images into the sums of the first, and writes dgamma and dbeta. */
 static void add_images(const struct backward *f, int64_t b)
 {
     const struct cpu_image *image = &f->state->image;
     struct cpu_sums *all = &f->kept.sums[b];
+    if (f->given_dgamma) {
+        take_given(f, b);
+        return;
+    }
     for (int64_t n = 1; n < image->batch; n++) {
         const struct cpu_sums *run = &f->kept.sums[n * image->blocks + b];
         for (int32_t c = 0; c < image->block; c++) {
@@ -397,14 +437,29 @@ static void backward_apply(const void *operands, int64_t n, int64_t b, int64_t e
     f->loops->batch_norm_bwd(dx, x, dy, y, image->run, &f->kept.lanes[b], &f->kept.slopes[b], activation);
 }
 
+/* With the sums given dx is all there is to make, of one gradient. */
+static cvy_status expect_alone(const struct cvy_op_desc *desc)
+{
+    for (int i = 1; i < 4; i++)
+        if (cvy_tensor_present(&desc->out[i]))
+            return cvy_fail(CVY_UNAVAILABLE, "with dgamma and dbeta given dx is the only output here");
+    if (cvy_tensor_present(&desc->in[7]))
+        return cvy_fail(CVY_UNAVAILABLE, "with dgamma and dbeta given there is one dy here");
+    return CVY_OK;
+}
+
 cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     const uint32_t images = 1U << 0 | 1U << 5 | 1U << 6 | 1U << 7;
-    const bool two = desc->inputs > 7 && cvy_tensor_present(&desc->in[7]);
-    const bool residual = desc->outputs > 3 && cvy_tensor_present(&desc->out[3]);
+    const bool two = cvy_tensor_present(&desc->in[7]), given = cvy_tensor_present(&desc->in[8]);
+    const bool residual = cvy_tensor_present(&desc->out[3]);
+    if (given)
+        CVY_TRY(expect_alone(desc));
     CVY_TRY(batch_norm_prepare(device, desc, plan, images, 1U << 0 | 1U << 3));
-    const struct cpu_image *image = &((struct batch_norm *)plan->state)->image;
-    plan->scratch_bytes = kept_bytes(device, image);
+    struct batch_norm *const state = plan->state;
+    if (given)
+        state->activation = CVY_ACTIVATION_NONE; /* dy is masked */
+    plan->scratch_bytes = kept_bytes(device, &state->image, given);
     /* dx over x, dresidual over dy. The sum of two dy needs a place that is not x for the second pass to read. */
     plan->in_place[0] = two && !residual ? 5 : 0;
     plan->in_place[3] = 5;
@@ -426,17 +481,19 @@ cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
                                .dy = in[5],
                                .y = in[6],
                                .more = in[7],
+                               .given_dgamma = in[8],
+                               .given_dbeta = in[9],
                                .dx = out[0],
                                .dgamma = out[1],
                                .dbeta = out[2],
                                .g = out[3]  ? out[3]
                                     : in[7] ? out[0]
                                             : NULL,
-                               .kept = kept_at(device, image, scratch),
-                               .count = (double)image->batch * (double)image->pixels * cvy_device_ranks(device)};
+                               .kept = kept_at(device, image, in[8], scratch),
+                               .count = own_count(image) * cvy_device_ranks(device)};
     for (int64_t b = 0; b < image->blocks; b++)
         batch_norm_affine(f.mean, f.rstd, f.gamma, f.beta, b * image->block, image->block, &f.kept.lanes[b]);
     return batch_norm_run_pass(device, image,
-                               &(struct batch_norm_pass){backward_measure, backward_share, backward_finish,
-                                                         backward_apply, &f, f.kept.shared});
+                               &(struct batch_norm_pass){f.given_dgamma ? NULL : backward_measure, backward_share,
+                                                         backward_finish, backward_apply, &f, f.kept.shared});
 }

@@ -27,8 +27,9 @@ void batch_norm_write(const struct cpu_loops *loops, const struct batch_norm *st
 
 /* Both directions of training measure an image, finish the numbers of each block of channels from all images, and apply
  * them to every image. Blocks [b, end) of image n at a time: more than one where the image is channels-last
- * (cpu_in_rows). Where batches of several ranks count as one, `share` puts what the images of this rank came to into
- * `shared`, two numbers for each channel, and finish reads there what all came to. */
+ * (cpu_in_rows). What is NULL of the first and the last is left out. Where batches of several ranks count as one,
+ * `share` puts what the images of this rank came to into `shared`, two numbers for each channel, and finish reads there
+ * what all came to. */
 struct batch_norm_pass {
     void (*measure)(const void *operands, int64_t n, int64_t b, int64_t end);
     void (*share)(const void *operands, int64_t b);

@@ -75,6 +75,8 @@ static void measure_own(const struct cpu_image *image, const struct batch_norm_p
 {
     const struct parts parts = own_parts(image);
 
+    if (!pass->measure)
+        return;
     for (int64_t part = parts.first; part < parts.end; part++)
         take_part(pass->measure, pass->operands, image, &parts, part);
 }
@@ -84,6 +86,8 @@ static void apply_own(const struct cpu_image *image, const struct batch_norm_pas
 {
     const struct parts parts = own_parts(image);
 
+    if (!pass->apply)
+        return;
     for (int64_t part = parts.end; part-- > parts.first;)
         take_part(pass->apply, pass->operands, image, &parts, part);
 }
@@ -118,7 +122,7 @@ cvy_status batch_norm_run_pass(const cvy_device *device, const struct cpu_image 
 {
     if (pass->shared)
         return run_with_ranks(device, image, pass);
-    if (!cpu_in_rows(image) && keeps_busy(image->blocks, device->threads)) {
+    if (pass->measure && pass->apply && !cpu_in_rows(image) && keeps_busy(image->blocks, device->threads)) {
         run_by_channels(device, image, pass);
         return CVY_OK;
     }

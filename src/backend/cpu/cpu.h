@@ -153,8 +153,6 @@ void cpu_agree_blocked(struct cpu_device *device, struct cvy_op_desc *desc, uint
 void cpu_plain(struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
 /* CVY_UNAVAILABLE with a sentence unless all present tensors are f32, except those of the masks. */
 CVY_CHECKED cvy_status cpu_expect_f32(const struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
-/* CVY_UNAVAILABLE with a sentence where a batch norm is to take the statistics of its input. */
-CVY_CHECKED cvy_status cpu_no_statistics(const struct cvy_op_desc *desc);
 /* CVY_UNAVAILABLE with a sentence where a convolution, or a gradient of one, is to do something for the batch norm
  * before or after it. */
 CVY_CHECKED cvy_status cpu_no_norm(const struct cvy_op_desc *desc);

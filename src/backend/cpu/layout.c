@@ -238,13 +238,6 @@ static const struct cvy_tensor *first_image(const struct cvy_op_desc *desc, uint
     return NULL;
 }
 
-cvy_status cpu_no_statistics(const struct cvy_op_desc *desc)
-{
-    if (cvy_tensor_present(&desc->in[6]))
-        return cvy_fail(CVY_UNAVAILABLE, "batch norm computes the statistics of its input itself here");
-    return CVY_OK;
-}
-
 cvy_status cpu_no_norm(const struct cvy_op_desc *desc)
 {
     const int32_t own = desc->op == CVY_OP_CONV2D ? 4 : 2; /* inputs of the convolution */
