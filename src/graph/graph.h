@@ -269,6 +269,9 @@ struct cvy_conv_pattern {
 bool cvy_prologue_find(const struct cvy_graph *graph, int32_t conv, struct cvy_conv_pattern *found);
 /* The output is no longer made: both read the batch norm's input, normalise and rectify it on the way. */
 void cvy_prologue_fuse(struct cvy_graph *graph, const struct cvy_conv_pattern *pattern);
+/* `weights`, a CONV2D_BWD_WEIGHTS, alone reads what a BATCH_NORM_APPLY with ReLU and without residual makes: it makes
+ * that itself on its way. Whether it was so; the other node is then detached, and goes with the dead ones. */
+bool cvy_weights_take_norm(struct cvy_graph *graph, int32_t weights);
 /* The BATCH_NORM_BWD, of a batch norm with ReLU and without residual, that alone reads what `data`, a CONV2D_BWD_DATA,
  * gives; -1: there is none. */
 int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data);

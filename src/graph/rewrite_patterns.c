@@ -38,28 +38,49 @@ bool cvy_prologue_find(const struct cvy_graph *graph, int32_t conv, struct cvy_c
     return cvy_graph_uses(graph, x) == readers;
 }
 
-/* The batch norm's numbers become inputs `first` to `first` + 3. */
-static void read_through(struct cvy_node *node, const struct cvy_node *norm, int32_t first)
+/* The batch norm's input becomes the node's, its gamma, beta, mean and rstd inputs `first` to `first` + 3. */
+static void read_through(struct cvy_node *node, cvy_val x, const cvy_val numbers[4], int32_t first)
 {
-    const cvy_val numbers[] = {norm->in[1], norm->in[2], norm->out[1], norm->out[2]};
-
     for (int32_t i = node->inputs; i < first; i++)
         node->in[i] = CVY_NONE;
     for (int32_t i = 0; i < 4; i++)
         node->in[first + i] = numbers[i];
-    node->in[0] = norm->in[0];
+    node->in[0] = x;
     node->inputs = first + 4;
 }
 
 void cvy_prologue_fuse(struct cvy_graph *graph, const struct cvy_conv_pattern *pattern)
 {
     struct cvy_node *norm = &graph->nodes[pattern->norm];
+    const cvy_val numbers[] = {norm->in[1], norm->in[2], norm->out[1], norm->out[2]};
 
-    read_through(&graph->nodes[pattern->conv], norm, 4);
+    read_through(&graph->nodes[pattern->conv], norm->in[0], numbers, 4);
     if (pattern->weights >= 0)
-        read_through(&graph->nodes[pattern->weights], norm, 2);
+        read_through(&graph->nodes[pattern->weights], norm->in[0], numbers, 2);
     graph->values[norm->out[0]].producer = -1;
     norm->out[0] = CVY_NONE;
+}
+
+bool cvy_weights_take_norm(struct cvy_graph *graph, int32_t weights)
+{
+    struct cvy_node *node = &graph->nodes[weights], norm;
+    int32_t producer;
+
+    if (node->op != CVY_OP_CONV2D_BWD_WEIGHTS || cvy_node_has(node, 2))
+        return false;
+    producer = graph->values[node->in[0]].producer;
+    if (producer < 0 || graph->nodes[producer].op != CVY_OP_BATCH_NORM_APPLY || cvy_graph_uses(graph, node->in[0]) != 1)
+        return false;
+    norm = graph->nodes[producer];
+    if (norm.attr.batch_norm.activation != CVY_ACTIVATION_RELU || cvy_node_has(&norm, 5))
+        return false;
+    for (int32_t i = 1; i < 5; i++) {
+        if (!cvy_node_has(&norm, i))
+            return false;
+    }
+    read_through(node, norm.in[0], &norm.in[1], 2);
+    cvy_graph_detach(graph, producer);
+    return true;
 }
 
 /* ---- the gradient of data ---- */

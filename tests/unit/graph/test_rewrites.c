@@ -162,6 +162,36 @@ static void take_block_ends(struct cvy_graph *graph, int32_t blocks)
     assert_int_equal(with_input(graph, CVY_OP_CONV2D_BWD_DATA, true, 8), sums);
 }
 
+/* Lets gradients of weights make again what they alone read, wherever that can be. */
+static void take_weights(struct cvy_graph *graph)
+{
+    const int32_t made_again = count_nodes(graph, CVY_OP_BATCH_NORM_APPLY);
+    int32_t taken = 0;
+
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const struct cvy_node *node = &graph->nodes[n];
+        const int32_t producer =
+            node->op == CVY_OP_CONV2D_BWD_WEIGHTS && node->inputs == 2 ? graph->values[node->in[0]].producer : -1;
+        const struct cvy_node norm = producer < 0 ? (struct cvy_node){.op = CVY_OP_ADD} : graph->nodes[producer];
+        const bool expected = norm.op == CVY_OP_BATCH_NORM_APPLY && norm.inputs == 5 &&
+                              norm.attr.batch_norm.activation == CVY_ACTIVATION_RELU &&
+                              cvy_graph_uses(graph, norm.out[0]) == 1;
+        assert_int_equal(cvy_weights_take_norm(graph, n), expected);
+        assert_false(cvy_weights_take_norm(graph, n)); /* once */
+        if (expected) {
+            assert_int_equal(node->inputs, 6);
+            assert_int_equal(node->in[0], norm.in[0]);
+            assert_memory_equal(&node->in[2], &norm.in[1], 4 * sizeof norm.in[0]);
+        }
+        taken += expected;
+    }
+    cvy_rewrite_remove_dead(graph);
+    check_graph(graph);
+    assert_int_equal(with_input(graph, CVY_OP_CONV2D_BWD_WEIGHTS, true, 2), taken);
+    assert_int_equal(count_nodes(graph, CVY_OP_BATCH_NORM_APPLY), made_again - taken);
+    assert_true(taken >= 6); /* each block has one or more */
+}
+
 /* Lets batch norms and pools do their neighbours' work, wherever that can be. */
 static void take_neighbours(struct cvy_graph *graph)
 {
@@ -213,6 +243,8 @@ static void run(struct cvy_graph *graph, bool training, enum statistics statisti
         move_statistics(graph);
     if (statistics == MOVED_AND_PATTERNS)
         take_patterns(graph);
+    if (statistics == PATTERNS)
+        take_weights(graph);
     if (statistics == MOVED_AND_PATTERNS || statistics == PATTERNS)
         take_neighbours(graph);
     check_graph(graph);
@@ -384,6 +416,42 @@ static void patterns_compute_the_same(void **state)
     }
 }
 
+/* Only where nothing else reads it, and all that makes it is there. */
+static void weights_leave_other_norms(void **state)
+{
+    struct cvy_graph graph;
+    struct cvy_node kept[2], *norm;
+    int32_t weights = 0;
+
+    build(&graph, &architectures[0], CVY_MODEL_TRAIN, true);
+    do { /* one that is made again for it alone */
+        weights = find_node(&graph, CVY_OP_CONV2D_BWD_WEIGHTS, weights + 1);
+        assert_true(weights >= 0 && graph.values[graph.nodes[weights].in[0]].producer >= 0);
+        norm = &graph.nodes[graph.values[graph.nodes[weights].in[0]].producer];
+    } while (norm->op != CVY_OP_BATCH_NORM_APPLY || norm->inputs != 5 || cvy_graph_uses(&graph, norm->out[0]) != 1);
+    kept[0] = *norm;
+    kept[1] = graph.nodes[weights];
+    for (int i = 0; i < 7; i++) {
+        if (i == 0 || i == 1)
+            norm->attr.batch_norm.activation = i == 0 ? CVY_ACTIVATION_NONE : CVY_ACTIVATION_RELU6;
+        else if (i == 2 || i == 3)
+            norm->in[i] = CVY_NONE; /* beta, mean */
+        else if (i == 4)
+            norm->in[norm->inputs++] = norm->in[0]; /* a residual */
+        else if (i == 5)
+            graph.nodes[weights].in[1] = norm->out[0]; /* read twice */
+        else
+            graph.nodes[weights].in[graph.nodes[weights].inputs++] = norm->in[1]; /* one is taken already */
+        assert_false(cvy_weights_take_norm(&graph, weights));
+        *norm = kept[0];
+        graph.nodes[weights] = kept[1];
+    }
+    assert_true(cvy_weights_take_norm(&graph, weights));
+    assert_int_equal(norm->inputs, 0);
+    assert_int_equal(graph.values[kept[0].out[0]].producer, -1);
+    cvy_graph_release(&graph);
+}
+
 /* A batch norm after something else computes its statistics itself; two after one convolution share its. */
 static void statistics_come_from_convolutions_only(void **state)
 {
@@ -502,4 +570,5 @@ static void quantized_networks_compute_the_same(void **state)
 
 RUN_TESTS(NULL, NULL, TEST(training_computes_the_same), TEST(patterns_compute_the_same),
           TEST(frozen_layers_compute_the_same), TEST(inference_computes_the_same),
-          TEST(quantized_networks_compute_the_same), TEST(statistics_come_from_convolutions_only))
+          TEST(quantized_networks_compute_the_same), TEST(statistics_come_from_convolutions_only),
+          TEST(weights_leave_other_norms))
