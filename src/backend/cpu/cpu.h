@@ -211,6 +211,10 @@ void cpu_opaque_reorder_release(cvy_device *device, struct cvy_kernel_plan *plan
 #include "graph/ops.def"
 CPU_KERNEL(cpu_weight_gradient);
 CPU_KERNEL(cpu_tile_gradient);
+/* Whether that kernel takes this CONV2D_BWD_WEIGHTS, which reads a batch norm's output so far, with the batch norm, as
+ * no other one does, and is then faster than both by themselves: where it packs x once. Each panel of dy packs it
+ * again, and from two of them on that takes as long as the batch norm by itself. */
+bool cpu_tile_gradient_gains_by_norm(cvy_device *device, const struct cvy_op_desc *desc);
 CPU_KERNEL(cpu_tile_product);
 /* The same where weights do not change: never timed, so that plans of one image and of several share prepared weights.
  */

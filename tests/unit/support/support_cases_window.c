@@ -65,6 +65,24 @@ static void norm_inputs(struct kernel_case *kernel, struct cvy_shape channels)
     kernel_input(kernel, channels, FILL_POWERS);
 }
 
+/* The gradient of weights with the batch norm before the convolution, as below; the CPU has a kernel where there are
+ * tiles and images are channels-last. */
+static void check_conv_norm_weights(const struct conv_shape *s, enum kernel_data data)
+{
+    const struct cvy_shape y = cvy_shape4(s->n, s->k, conv_extent(s, 0), conv_extent(s, 1));
+    struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D_BWD_WEIGHTS, data, " norm");
+
+    kernel.images = 1U << 0 | 1U << 1;
+    kernel_input(&kernel, cvy_shape4(s->n, s->c, s->h, s->w), FILL_DYADIC);
+    kernel_input(&kernel, y, FILL_SMALL);
+    norm_inputs(&kernel, cvy_shape1(s->c));
+    kernel_output(&kernel, cvy_shape4(s->k, s->c / s->groups, s->r, s->s),
+                  kernel_sum_bound(DATA_FLOATS, (double)(y.dim[0] * y.dim[2] * y.dim[3]), 2));
+    kernel.inner_roundings = 4;
+    kernel.optional = !suite.cpu->gpu;
+    kernel_check(&kernel);
+}
+
 /* With the batch norm before it, whose output is about 2 in size and is rounded to 16 bits, as scale and shift are
  * where the convolution's own kernel does it: half a unit each of every term, scale and shift the same for all taps of
  * a channel. So errors grow as those of R S terms at a time do; twice that. */
@@ -92,15 +110,7 @@ static void check_conv_norm(const struct conv_shape *s, enum kernel_data data)
     kernel.inner_roundings = 2 * (1 + taps);
     kernel_check(&kernel);
 
-    kernel = conv_case(s, CVY_OP_CONV2D_BWD_WEIGHTS, data, " norm");
-    kernel.images = 1U << 0 | 1U << 1;
-    kernel_input(&kernel, x, FILL_DYADIC);
-    kernel_input(&kernel, y, FILL_SMALL);
-    norm_inputs(&kernel, inputs);
-    kernel_output(&kernel, w, kernel_sum_bound(DATA_FLOATS, rows, 2));
-    kernel.inner_roundings = 4;
-    kernel_check(&kernel);
-
+    check_conv_norm_weights(s, data);
     for (int residual = 0; residual < 2; residual++) {
         /* The sums may be of the gradient as it is rounded, half a unit of each term; once more before one is added. */
         kernel = conv_case(s, CVY_OP_CONV2D_BWD_DATA, data, residual ? " norm sums of two" : " norm sums");
@@ -161,8 +171,8 @@ void check_conv(const struct conv_shape *s, enum kernel_data data)
         return;
     if (suite.cpu->gpu)
         check_conv_statistics(s, data);
-    if (suite.cpu->gpu && s->c / s->groups >= 4 && s->k >= 4 && data == DATA_FLOATS && forward_flops < 2e6)
-        check_conv_norm(s, data);
+    if (s->c / s->groups >= 4 && s->k >= 4 && data == DATA_FLOATS && forward_flops < 2e6)
+        (suite.cpu->gpu ? check_conv_norm : check_conv_norm_weights)(s, data);
     struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D_BWD_DATA, data, "");
     kernel.images = 1U << 1;
     kernel_input(&kernel, w, FILL_SMALL);

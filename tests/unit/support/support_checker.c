@@ -232,7 +232,7 @@ static void check_rows(struct kernel_case *kernel)
     for (size_t i = 0; i < suite.backend->kernel_count; i++)
         if (suite.backend->kernels[i].op == kernel->desc.op)
             check_row(kernel, &suite.backend->kernels[i], answered);
-    for (int variant = 0; variant < (kernel->fixed ? 1 : VARIANT_COUNT); variant++) {
+    for (int variant = 0; variant < (kernel->fixed ? 1 : VARIANT_COUNT) && !kernel->optional; variant++) {
         struct kernel_run run = {.variant = (enum kernel_variant)variant, .in_place = -1};
         if (!answered[variant] && !kernel_prepare_only(kernel, device_for(kernel), &run))
             report(kernel, &run, ""); /* with what every row said */
@@ -260,7 +260,7 @@ static void check_narrow_rows(struct kernel_case *kernel)
         /* oneDNN has convolutions in bf16 for AVX-512 only; weight gradients without groups are ours everywhere. */
         const bool must = suite.cpu->gpu || !is_conv(kernel->desc.op) || cvy_cpu_isa() >= CVY_ISA_AVX512 ||
                           (kernel->desc.op == CVY_OP_CONV2D_BWD_WEIGHTS && kernel->desc.attr.conv2d.groups == 1);
-        if (!answered && must && !kernel_prepare_only(kernel, device_for(kernel), &run))
+        if (!answered && must && !kernel->optional && !kernel_prepare_only(kernel, device_for(kernel), &run))
             report(kernel, &run, "");
     }
 }

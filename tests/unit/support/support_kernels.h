@@ -40,9 +40,10 @@ struct kernel_case {
     uint32_t images;         /* inputs whose layout may vary */
     bool fixed;              /* layouts are part of the case (reorders, images of bytes) */
     bool narrowed;           /* by kernel_narrow: `want` of a 16-bit output holds floats */
-    bool output_statistics;  /* outputs 1 and 2 are mean and variance of output 0, rounded to its type or not */
-    double inner_roundings;  /* of 16 bits: by what is rounded within, each output is off by this many of its units */
-    bool rounded_weights;    /* f32 gradients of weights have been through the type of the images, as on GPUs */
+    bool optional;          /* a device need not have a kernel for it: only rewrites make such a node, and ask before */
+    bool output_statistics; /* outputs 1 and 2 are mean and variance of output 0, rounded to its type or not */
+    double inner_roundings; /* of 16 bits: by what is rounded within, each output is off by this many of its units */
+    bool rounded_weights;   /* f32 gradients of weights have been through the type of the images, as on GPUs */
     enum kernel_data data;
     enum kernel_fill fill[CVY_MAX_INPUTS];
     int32_t labels; /* FILL_LABELS, FILL_FEW_LABELS: how many */

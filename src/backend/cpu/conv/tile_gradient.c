@@ -18,10 +18,13 @@
  *   own, added up in their order. Neither they nor the bands depend on the number of threads, so neither does the
  * result.
  * - x in plain layout (the first layer: three channels): the taps of a window's row stand beside the channels, 3
- *   channels of a 7x7 window are 21 numbers, and their lines are packed with the tap's distance. */
+ *   channels of a 7x7 window are 21 numbers, and their lines are packed with the tap's distance.
+ * - x may be the input of the batch norm with ReLU before the convolution, whose output is then made while it is
+ * packed, with the bits that the batch norm's own kernel gives. */
 #include <omp.h>
 #include <string.h>
 
+#include "backend/cpu/batch_norm.h"
 #include "backend/cpu/conv/tile_gradient.h"
 
 /* Lines of the cache that are fetched ahead beside four tiles of sums, at most: where products are few for what they
@@ -41,6 +44,7 @@ struct work {
     int32_t *x_table, *dy_table;
     uint16_t *zeros;
     float *sums;
+    const struct cpu_affine *norm; /* of each block of channels of x; NULL: x is taken as it is */
     struct cpu_tile_ahead ahead;
     struct place_band known; /* whose tables these are, but for the first image; no images: none */
 };
@@ -239,9 +243,10 @@ static void pack_x(const struct tile_gradient *s, const struct place_band *band,
         return;
     }
     for (int32_t phase = 0; phase < s->axis[0].phases * s->axis[1].phases; phase++) {
-        const struct cpu_tile_pixels pixels =
+        struct cpu_tile_pixels pixels =
             pixels_of(&s->x, extent, band, x, first_x_row(s, band) * s->axis[1].input,
                       work->x_table + (int64_t)phase * s->x_pixels, s->x_in_rows ? s->x_pixels : s->dy_pixels, work);
+        pixels.norm = work->norm ? work->norm + extent.first : NULL;
         if (s->x_in_rows)
             s->loops->pack_rows(work->rows + (size_t)phase * s->row_phase, s->row_pitch, &pixels);
         else
@@ -367,6 +372,18 @@ static void write_block(const struct tile_gradient *s, const struct panel *panel
     }
 }
 
+/* The numbers of the batch norm before the convolution, which all threads read; NULL: x is taken as it is. */
+static const struct cpu_affine *norm_of(const struct tile_gradient *s, void *const *in, void *scratch)
+{
+    struct cpu_affine *const norm = (struct cpu_affine *)((char *)scratch + s->norm_at);
+
+    if (s->norm_at == 0)
+        return NULL;
+    for (int32_t b = 0; b < s->x.blocks; b++)
+        batch_norm_affine(in[4], in[5], in[2], in[3], (int64_t)b * TILE_LANES, TILE_LANES, &norm[b]);
+    return norm;
+}
+
 /* A thread's part of the scratch memory. */
 static struct work work_of(const struct tile_gradient *s, void *scratch)
 {
@@ -387,6 +404,7 @@ cvy_status cpu_tile_gradient_run(cvy_device *device, const struct cvy_kernel_pla
     const struct tile_gradient *const s = plan->state;
     const int64_t panels = (int64_t)s->x.panels * s->dy.panels, blocks = (s->x_in_rows ? &s->x : &s->dy)->panel;
     const size_t piece_floats = (size_t)panels * s->panel_floats;
+    const struct cpu_affine *const norm = norm_of(s, in, scratch);
     float *const pieces = (float *)((char *)scratch + (size_t)device->threads * s->thread_bytes);
     const struct gradient_output output = {.dw = out[0],
                                            .window = (int64_t)s->axis[0].kernel * s->axis[1].kernel,
@@ -398,6 +416,7 @@ cvy_status cpu_tile_gradient_run(cvy_device *device, const struct cvy_kernel_pla
 #pragma omp parallel num_threads(device->threads)
     {
         struct work work = work_of(s, scratch);
+        work.norm = norm;
         /* Whoever is free takes the next task: other programs may slow one core down. */
 #pragma omp for schedule(dynamic, 1)
         for (int64_t task = 0; task < panels * s->pieces; task++) {

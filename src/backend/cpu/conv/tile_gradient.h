@@ -8,12 +8,13 @@
 #include "backend/cpu/cpu.h"
 
 enum {
-    TILE_PIXELS = 32,    /* that one tile product sums over */
-    TILE_LANES = 16,     /* channels of a tile */
-    TILE_FLOATS = 256,   /* sums of a tile; four of them, two rows by two lanes, are made at a time */
-    TILE_NEAR_STEPS = 8, /* whose operands, of two blocks each, stay in a first-level cache of 48 KiB */
-    TILE_MAX_TAPS = 64,  /* of a window */
-    TILE_LINE = 64       /* bytes of a line of the cache, of a tile's row, of a unit: two pixels of 16 channels */
+    TILE_PIXELS = 32,       /* that one tile product sums over */
+    TILE_LANES = 16,        /* channels of a tile */
+    TILE_FLOATS = 256,      /* sums of a tile; four of them, two rows by two lanes, are made at a time */
+    TILE_NEAR_STEPS = 8,    /* whose operands, of two blocks each, stay in a first-level cache of 48 KiB */
+    TILE_MAX_TAPS = 64,     /* of a window */
+    TILE_PANEL_BLOCKS = 32, /* of 16 channels, of one side of a panel, at most */
+    TILE_LINE = 64          /* bytes of a line of the cache, of a tile's row, of a unit: two pixels of 16 channels */
 };
 
 /* Pixels of channels-last images one after the other, zeros among them. */
@@ -23,6 +24,9 @@ struct cpu_tile_pixels {
     const int32_t *offset; /* elements from `from` to each pixel, -1: zeros */
     int32_t count;         /* a multiple of TILE_PIXELS */
     int32_t blocks;        /* of 16 channels */
+    /* One for each block: pixels become relu(affine(pixel)), rounded as by the batch norm's own kernel; zeros stay
+     * zeros. NULL: pixels are taken as they are. */
+    const struct cpu_affine *norm;
 };
 
 /* Memory that is packed next, fetched during the products: `pieces` pieces of some lines of the cache, `stride` bytes
@@ -101,6 +105,7 @@ struct tile_gradient {
     size_t row_pitch, row_phase, lane_block;                /* bytes */
     size_t row_bytes, lane_bytes, table_bytes, zeros_bytes; /* of a thread */
     size_t thread_bytes;                                    /* all, and sums where there is one piece */
+    size_t norm_at; /* bytes of the threads and pieces; 0: x is taken as it is */
 };
 
 /* The sums of a task's panel at a time: floats of one lane pair by one row pair and tap. */

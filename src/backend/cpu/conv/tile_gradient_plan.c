@@ -8,7 +8,6 @@
 #define PANEL_BYTES  ((size_t)640 << 10) /* of sums */
 #define BAND_BYTES   ((size_t)640 << 10) /* of both operands */
 #define BAND_PIXELS  512                 /* more of them gain nothing */
-#define PANEL_BLOCKS 32                  /* of 16 channels, of one side */
 #define MIN_PANEL    16                  /* blocks times blocks: narrower panels repeat too much packing */
 #define TASKS        2                   /* for each thread */
 #define MAX_PIECES   8                   /* of the sum over the images, */
@@ -100,8 +99,8 @@ static size_t panel_floats(const struct tile_gradient *s)
 /* As wide as the caches hold: this depends on the convolution alone. */
 static void cut_widest_panels(struct tile_gradient *s)
 {
-    cut_side(&s->x, s->x.blocks < PANEL_BLOCKS ? s->x.blocks : PANEL_BLOCKS);
-    cut_side(&s->dy, s->dy.blocks < PANEL_BLOCKS ? s->dy.blocks : PANEL_BLOCKS);
+    cut_side(&s->x, s->x.blocks < TILE_PANEL_BLOCKS ? s->x.blocks : TILE_PANEL_BLOCKS);
+    cut_side(&s->dy, s->dy.blocks < TILE_PANEL_BLOCKS ? s->dy.blocks : TILE_PANEL_BLOCKS);
     while (panel_floats(s) * sizeof(float) > PANEL_BYTES && s->x.panel * s->dy.panel > 1)
         halve_panels(s);
 }
@@ -211,6 +210,27 @@ static cvy_status check_case(const struct cpu_device *device, const struct cvy_o
     return check_extents(attr, x, dy);
 }
 
+static bool takes_norm(const struct cvy_op_desc *desc)
+{
+    return desc->inputs > 2 && cvy_tensor_present(&desc->in[2]);
+}
+
+/* The batch norm before the convolution: there as a whole or not at all. */
+static cvy_status check_norm(const struct cvy_op_desc *desc)
+{
+    int32_t there = 0;
+
+    for (int32_t i = 2; i < desc->inputs; i++)
+        there += cvy_tensor_present(&desc->in[i]);
+    if (there == 0)
+        return CVY_OK;
+    if (there != 4)
+        return cvy_fail(CVY_UNAVAILABLE, "a batch norm has four numbers for each channel, not %d", there);
+    if (desc->in[0].layout.kind != CVY_LAYOUT_NHWC)
+        return cvy_fail(CVY_UNAVAILABLE, "batch norms are taken in where images are channels-last");
+    return CVY_OK;
+}
+
 /* The plan; what is divided among the threads is not in it. */
 static struct tile_gradient measure(const struct cvy_conv2d_attr *attr, const struct cvy_tensor *x,
                                     const struct cvy_tensor *dy)
@@ -248,7 +268,8 @@ cvy_status cpu_tile_gradient_prepare(cvy_device *device, struct cvy_op_desc *des
     plan->quiet = false;
     x->layout = cpu_image_layout(cpu_of(device), desc->images, x->shape.dim[1], x->dtype);
     dy->layout = cpu_image_layout(cpu_of(device), desc->images, dy->shape.dim[1], dy->dtype);
-    desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    cpu_plain(desc, 3U, 0);
+    CVY_TRY(check_norm(desc));
     struct tile_gradient s = measure(attr, x, dy);
     cut_widest_panels(&s);
     cut_bands(&s);
@@ -260,6 +281,24 @@ cvy_status cpu_tile_gradient_prepare(cvy_device *device, struct cvy_op_desc *des
     if (s.pieces > 1)
         plan->scratch_bytes +=
             (size_t)s.pieces * (size_t)s.x.panels * (size_t)s.dy.panels * s.panel_floats * sizeof(float);
+    if (takes_norm(desc)) {
+        s.norm_at = plan->scratch_bytes;
+        plan->scratch_bytes += (size_t)s.x.blocks * sizeof(struct cpu_affine);
+    }
     snprintf(plan->implementation, sizeof(plan->implementation), "tiles:%s", s.loops->isa);
     return cpu_state(plan, &s, sizeof(s));
+}
+
+bool cpu_tile_gradient_gains_by_norm(cvy_device *device, const struct cvy_op_desc *desc)
+{
+    struct cvy_op_desc asked = *desc;
+    struct cvy_kernel_plan plan = {.kernel = NULL};
+    bool gains;
+
+    for (asked.inputs = 2; asked.inputs < 6; asked.inputs++)
+        asked.in[asked.inputs] = (struct cvy_tensor){.shape = cvy_shape1(asked.in[0].shape.dim[1]), .dtype = CVY_F32};
+    gains = cpu_tile_gradient_prepare(device, &asked, &plan) == CVY_OK &&
+            ((const struct tile_gradient *)plan.state)->dy.panels == 1;
+    cpu_state_release(device, &plan);
+    return gains;
 }
