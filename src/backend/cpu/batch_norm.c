@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "backend/cpu/batch_norm.h"
+#include "backend/cpu/sign.h"
 
 static struct batch_norm state_of(cvy_device *device, const struct cvy_op_desc *desc)
 {
@@ -23,16 +24,33 @@ static struct batch_norm state_of(cvy_device *device, const struct cvy_op_desc *
     return state;
 }
 
-cvy_status batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
-                              uint32_t image_inputs, uint32_t image_outputs)
+static void make_channels_last(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs)
 {
-    if (cvy_tensor_present(&desc->out[5]) || cvy_tensor_present(&desc->in[10]))
-        return cvy_fail(CVY_UNAVAILABLE, "batch norms with their neighbours are for other devices");
-    CVY_TRY(cpu_expect_images(desc, image_inputs, image_outputs, 0, 0));
+    for (int32_t i = 0; i < desc->inputs; i++)
+        if ((inputs & 1U << i) && cvy_tensor_present(&desc->in[i]))
+            desc->in[i].layout = (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
+    for (int32_t i = 0; i < desc->outputs; i++)
+        if ((outputs & 1U << i) && cvy_tensor_present(&desc->out[i]))
+            desc->out[i].layout = (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
+}
+
+cvy_status batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
+                              uint32_t image_inputs, uint32_t image_outputs, struct cvy_tensor *sign)
+{
+    const uint32_t sign_input = sign == &desc->in[6] ? 1U << 6 : 0, sign_output = sign == &desc->out[5] ? 1U << 5 : 0;
+    if (cvy_tensor_present(&desc->in[10]))
+        return cvy_fail(CVY_UNAVAILABLE, "batch norms with the residual's are for other devices");
+    CVY_TRY(cpu_expect_images(desc, image_inputs | sign_input, image_outputs | sign_output, 0, 0));
     if (desc->in[0].shape.rank != 2 && desc->in[0].shape.rank != 4)
         return cvy_fail(CVY_UNAVAILABLE, "batch norm takes 2 or 4 dimensions, not %d", (int)desc->in[0].shape.rank);
-    cpu_agree(cpu_of(device), desc, image_inputs, image_outputs);
-    cpu_plain(desc, image_inputs, image_outputs);
+    if (sign) {
+        CVY_TRY(cpu_expect_sign(sign));
+        make_channels_last(desc, image_inputs, image_outputs);
+        sign->layout = cpu_sign_layout();
+    } else {
+        cpu_agree(cpu_of(device), desc, image_inputs, image_outputs);
+    }
+    cpu_plain(desc, image_inputs | sign_input, image_outputs | sign_output);
     const struct batch_norm state = state_of(device, desc);
     plan->scratch_bytes = (size_t)state.image.blocks * sizeof(struct cpu_affine);
     return cpu_state(plan, &state, sizeof(state));
@@ -176,7 +194,7 @@ struct forward {
     const void *x, *residual;
     const float *gamma, *beta, *running_mean, *running_var;
     const float *given_mean, *given_var; /* of this rank's batch; NULL: computed */
-    void *y;
+    void *y, *sign;                      /* sign may be NULL */
     float *mean, *rstd, *new_mean, *new_var;
     struct kept kept; /* shared: sums of x, and of its squares */
     double count;     /* values of a channel, of all ranks */
@@ -272,13 +290,16 @@ static void forward_apply(const void *operands, int64_t n, int64_t b, int64_t en
     const struct forward *f = operands;
     const struct cpu_image *image = &f->state->image;
     const size_t at = cpu_run_offset(image, n, b);
-    batch_norm_write(f->loops, f->state, cpu_run_at(f->y, at), cpu_run_of(f->x, at), cpu_run_of(f->residual, at),
-                     f->kept.lanes, b, end);
+    batch_norm_write(f->loops, f->state, cpu_run_at(f->y, at), cpu_sign_at(f->sign, at), cpu_run_of(f->x, at),
+                     cpu_run_of(f->residual, at), f->kept.lanes, b, end);
 }
 
 cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(batch_norm_prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0));
+    struct cvy_tensor *const sign = cvy_tensor_present(&desc->out[5]) ? &desc->out[5] : NULL;
+    if (sign && !cvy_tensor_present(&desc->out[0]))
+        return cvy_fail(CVY_UNAVAILABLE, "what passes the activation is kept beside y alone");
+    CVY_TRY(batch_norm_prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0, sign));
     const struct cpu_image *image = &((struct batch_norm *)plan->state)->image;
     plan->scratch_bytes = kept_bytes(device, image, cvy_tensor_present(&desc->in[6]));
     plan->in_place[0] = cvy_tensor_present(&desc->out[0]) ? 0 : -1;
@@ -303,6 +324,7 @@ cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
                               .given_mean = in[6],
                               .given_var = in[7],
                               .y = out[0],
+                              .sign = out[5],
                               .mean = out[1],
                               .rstd = out[2],
                               .new_mean = out[3],
@@ -323,6 +345,7 @@ struct backward {
     const struct cpu_loops *loops;
     const struct batch_norm *state;
     const void *x, *dy, *more, *y;
+    void *sign; /* read alone; instead of y */
     const float *gamma, *beta, *mean, *rstd;
     const float *given_dgamma, *given_dbeta; /* then dy is masked, and the only gradient of y; NULL: computed */
     void *dx;
@@ -344,6 +367,7 @@ static void backward_measure(const void *operands, int64_t n, int64_t b, int64_t
     if (cpu_in_rows(image)) {
         struct cpu_rows rows = cpu_rows_of(image, end - b);
         rows.stream = f->state->stream && g != dy && g != more;
+        rows.sign = cpu_sign_at(f->sign, at);
         f->loops->rows_bwd_sums(g, x, dy, more, y, &rows, &f->kept.lanes[b], f->state->activation, sums);
         return;
     }
@@ -431,6 +455,7 @@ static void backward_apply(const void *operands, int64_t n, int64_t b, int64_t e
     if (cpu_in_rows(image)) {
         struct cpu_rows rows = cpu_rows_of(image, end - b);
         rows.stream = f->state->stream && dx != x && dx != dy;
+        rows.sign = cpu_sign_at(f->sign, at);
         f->loops->rows_bwd(dx, x, dy, y, &rows, &f->kept.lanes[b], &f->kept.slopes[b], activation);
         return;
     }
@@ -450,13 +475,16 @@ static cvy_status expect_alone(const struct cvy_op_desc *desc)
 
 cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    const uint32_t images = 1U << 0 | 1U << 5 | 1U << 6 | 1U << 7;
+    struct cvy_tensor *const sign =
+        cvy_tensor_present(&desc->in[6]) && cpu_is_sign(&desc->in[6].layout) ? &desc->in[6] : NULL;
+    const uint32_t images = 1U << 0 | 1U << 5 | 1U << 7 | (sign ? 0 : 1U << 6);
     const bool two = cvy_tensor_present(&desc->in[7]), given = cvy_tensor_present(&desc->in[8]);
     const bool residual = cvy_tensor_present(&desc->out[3]);
     if (given)
         CVY_TRY(expect_alone(desc));
-    CVY_TRY(batch_norm_prepare(device, desc, plan, images, 1U << 0 | 1U << 3));
+    CVY_TRY(batch_norm_prepare(device, desc, plan, images, 1U << 0 | 1U << 3, sign));
     struct batch_norm *const state = plan->state;
+    state->sign = sign;
     if (given)
         state->activation = CVY_ACTIVATION_NONE; /* dy is masked */
     plan->scratch_bytes = kept_bytes(device, &state->image, given);
@@ -479,7 +507,8 @@ cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
                                .mean = in[3],
                                .rstd = in[4],
                                .dy = in[5],
-                               .y = in[6],
+                               .y = state->sign ? NULL : in[6],
+                               .sign = state->sign ? in[6] : NULL,
                                .more = in[7],
                                .given_dgamma = in[8],
                                .given_dbeta = in[9],

@@ -10,20 +10,23 @@ struct batch_norm {
     float eps, momentum;
     enum cvy_activation activation;
     bool stream; /* images are too large for the cache: results that do not replace operands go past it */
+    bool sign;   /* backward: what passes the activation is there in bits, instead of y */
 };
-/* Tensors whose bits are set are images of one layout. The kernel's state is a struct batch_norm; its scratch memory
- * has one struct cpu_affine for each block of channels. */
+/* Tensors whose bits are set are images of one layout. `sign`: one of the others that lies in bits (sign.h), for which
+ * images are channels-last; NULL: none. The kernel's state is a struct batch_norm; its scratch memory has one struct
+ * cpu_affine for each block of channels. */
 CVY_CHECKED cvy_status batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
-                                          uint32_t image_inputs, uint32_t image_outputs);
+                                          uint32_t image_inputs, uint32_t image_outputs, struct cvy_tensor *sign);
 /* y = (x - mean) * rstd * gamma + beta for a block of channels: forward and backward make the numbers of y here, so
  * that both get the same sign. mean, beta: NULL is 0. */
 void batch_norm_affine(const float *mean, const float *rstd, const float *gamma, const float *beta, int64_t first,
                        int32_t block, struct cpu_affine *lanes);
 
 /* y = affine(x) (+ residual), then the activation, for blocks [b, end) of an image, whose first numbers they point to;
- * more than one block where the image is channels-last. residual may be NULL; lanes: of all blocks. */
-void batch_norm_write(const struct cpu_loops *loops, const struct batch_norm *state, void *y, const void *x,
-                      const void *residual, const struct cpu_affine *lanes, int64_t b, int64_t end);
+ * more than one block where the image is channels-last. residual and sign (struct cpu_rows) may be NULL; lanes: of all
+ * blocks. */
+void batch_norm_write(const struct cpu_loops *loops, const struct batch_norm *state, void *y, uint32_t *sign,
+                      const void *x, const void *residual, const struct cpu_affine *lanes, int64_t b, int64_t end);
 
 /* Both directions of training measure an image, finish the numbers of each block of channels from all images, and apply
  * them to every image. Blocks [b, end) of image n at a time: more than one where the image is channels-last

@@ -3,13 +3,14 @@
 
 #include "backend/cpu/batch_norm.h"
 
-void batch_norm_write(const struct cpu_loops *loops, const struct batch_norm *state, void *y, const void *x,
-                      const void *residual, const struct cpu_affine *lanes, int64_t b, int64_t end)
+void batch_norm_write(const struct cpu_loops *loops, const struct batch_norm *state, void *y, uint32_t *sign,
+                      const void *x, const void *residual, const struct cpu_affine *lanes, int64_t b, int64_t end)
 {
     const struct cpu_image *image = &state->image;
     if (cpu_in_rows(image)) {
         struct cpu_rows rows = cpu_rows_of(image, end - b);
         rows.stream = state->stream && y != x && y != residual;
+        rows.sign = sign;
         loops->rows_affine(y, x, residual, &rows, &lanes[b], state->activation);
         return;
     }
@@ -29,7 +30,7 @@ static void write_part(const void *operands, int64_t n, int64_t b, int64_t end)
 {
     const struct apply *f = operands;
     const size_t at = cpu_run_offset(&f->state->image, n, b);
-    batch_norm_write(f->loops, f->state, cpu_run_at(f->y, at), cpu_run_of(f->x, at), cpu_run_of(f->residual, at),
+    batch_norm_write(f->loops, f->state, cpu_run_at(f->y, at), NULL, cpu_run_of(f->x, at), cpu_run_of(f->residual, at),
                      f->lanes, b, end);
 }
 
@@ -60,7 +61,7 @@ static void lanes_of(const struct batch_norm *state, const float *mean, const fl
 cvy_status cpu_batch_norm_inference_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     plan->in_place[0] = 0;
-    return batch_norm_prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0);
+    return batch_norm_prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0, NULL);
 }
 
 cvy_status cpu_batch_norm_inference_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
@@ -76,7 +77,7 @@ cvy_status cpu_batch_norm_inference_bwd_prepare(cvy_device *device, struct cvy_o
                                                 struct cvy_kernel_plan *plan)
 {
     plan->in_place[0] = 0;
-    return batch_norm_prepare(device, desc, plan, 1U << 0, 1U << 0);
+    return batch_norm_prepare(device, desc, plan, 1U << 0, 1U << 0, NULL);
 }
 
 cvy_status cpu_batch_norm_inference_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
@@ -93,7 +94,7 @@ cvy_status cpu_batch_norm_inference_bwd_run(cvy_device *device, const struct cvy
 
 cvy_status cpu_batch_norm_apply_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    return batch_norm_prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0);
+    return batch_norm_prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0, NULL);
 }
 
 cvy_status cpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,

@@ -45,7 +45,8 @@ struct parts {
 };
 
 /* The blocks of a channels-last image lie among each other and are read on end: all at once, unless there are too few
- * images for the threads. The numbers are the same. */
+ * images for the threads. The numbers are the same. Parts begin at even blocks, where a line or a word of a sign
+ * (sign.h) does. */
 static struct parts own_parts(const struct cpu_image *image)
 {
     enum { FEWEST = 4 };
@@ -57,6 +58,7 @@ static struct parts own_parts(const struct cpu_image *image)
         if (parts.blocks <= FEWEST || keeps_busy(image->batch * parts.of_image, threads))
             break;
         parts.blocks = (parts.blocks + 1) / 2;
+        parts.blocks += parts.blocks % 2;
     }
     parts.first = image->batch * parts.of_image * thread / threads;
     parts.end = image->batch * parts.of_image * (thread + 1) / threads;

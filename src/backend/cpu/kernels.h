@@ -35,6 +35,9 @@ struct cpu_sums {
 struct cpu_rows {
     size_t pixels, channels, stride;
     bool stream; /* results go past the cache, where the instruction set can and they are whole lines of it */
+    /* Images of bf16 alone, channels and stride multiples of 32; NULL: none. What passes the activation, in bits
+     * (sign.h), of these pixels: rows_affine makes it of y as it is stored; backward it decides instead of y. */
+    uint32_t *sign;
 };
 
 /* A pooling window sliding over one channel block (lanes channels wide). */

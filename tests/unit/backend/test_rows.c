@@ -1,5 +1,6 @@
 /* Loops over the pixels of channels-last images: every channel gets the numbers, bit for bit, that the loops over runs
- * give it, in each instruction set, with stores past the cache and without, whatever numbers there are. */
+ * give it, in each instruction set, with stores past the cache and without, whatever numbers there are; and what passes
+ * the activation is the same in bits. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -21,14 +22,16 @@ static struct operands {
 /* Some are NaN of several kinds, infinite, subnormal, half way between two numbers of bf16 or next to that. */
 static void draw(const struct cpu_loops *loops, float *to, uint32_t number)
 {
-    static const uint32_t special[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xff800001, 0x7fffffff, 0x7f800001,
-                                       0x00000001, 0x807fffff, 0x80000000, 0x3f808000, 0x3f818000, 0x3f807fff,
-                                       0x3f808001, 0x7f7fffff, 0x3f818001, 0x40c00000};
+    static const uint32_t special[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xff800001, 0x7fffffff,
+                                       0x7f800001, 0x00000001, 0x807fffff, 0x80000000, 0x3f808000,
+                                       0x3f818000, 0x3f807fff, 0x3f808001, 0x7f7fffff, 0x3f818001,
+                                       0x40c00000, 0x00010000, 0x007f0000, 0x40bf0000};
+    const uint32_t kinds = sizeof(special) / sizeof(*special);
     struct cvy_rng rng = cvy_rng_new(3, CVY_RNG_INIT, 0, number);
     for (int i = 0; i < COUNT; i++) {
         const uint32_t kind = (uint32_t)cvy_rng_below(&rng, 64);
         float value = (float)cvy_rng_normal(&rng);
-        if (kind < 16)
+        if (kind < kinds)
             memcpy(&value, &special[kind], sizeof(value));
         if (loops->size == 4)
             to[i] = value;
@@ -49,6 +52,11 @@ static void draw_numbers(const struct cpu_loops *loops)
         float *const numbers[] = {p->mean, p->scale, p->shift, s->offset, s->slope};
         for (int i = 0; i < 5; i++)
             numbers[i][c % CPU_LANES] = (float)cvy_rng_normal(&rng);
+        if (c % 29 > 4 && c % 29 < 8) { /* as it is; rounded to 0; rounded to 6 */
+            p->mean[c % CPU_LANES] = 0;
+            p->scale[c % CPU_LANES] = c % 29 == 6 ? 0.25f : 1;
+            p->shift[c % CPU_LANES] = c % 29 == 7 ? 0.02f : 0;
+        }
         if (c % 29 == 3) /* a NaN that would be rounded to -0 */
             memcpy(&p->shift[c % CPU_LANES], &(uint32_t){0x7fffffff}, sizeof(float));
     }
@@ -100,6 +108,66 @@ static void check_same(const struct cpu_loops *loops, float *image, float *run, 
         }
 }
 
+/* ---- what passes the activation, in bits ---- */
+
+enum { WORD = 2 * CPU_LANES /* channels of one */, UNTOUCHED = 0x5a5a5a5a };
+static uint32_t sign[COUNT / WORD];
+
+static bool has_sign(const struct cpu_loops *loops, const struct cpu_rows *shape)
+{
+    return loops->size == 2 && shape->channels % WORD == 0 && shape->stride % WORD == 0;
+}
+
+/* What of an image there is passes. */
+static void mark(const struct cpu_loops *loops, float *image, const struct cpu_rows *shape,
+                 enum cvy_activation activation, uint32_t words[COUNT / WORD])
+{
+    for (int i = 0; i < COUNT / WORD; i++)
+        words[i] = UNTOUCHED;
+    for (size_t i = 0; i < shape->pixels; i++)
+        for (size_t c = 0; c < shape->channels; c++) {
+            const float y = number_at(loops, in_rows(loops, image, shape, 0, i), c);
+            const bool passes =
+                activation == CVY_ACTIVATION_NONE || (y > 0 && (activation == CVY_ACTIVATION_RELU || y < 6));
+            uint32_t *const word = &words[(i * shape->stride + c) / WORD];
+            if (c % WORD == 0)
+                *word = 0;
+            *word |= (uint32_t)passes << c % WORD;
+        }
+}
+
+/* The same y as without, and what it is marked with. */
+static void check_sign(const struct cpu_loops *loops, struct cpu_rows shape, bool residual,
+                       enum cvy_activation activation)
+{
+    static uint32_t expected[COUNT / WORD];
+
+    memcpy(rows.again, rows.y, sizeof(rows.y));
+    mark(loops, rows.y, &shape, activation, expected);
+    for (int i = 0; i < COUNT / WORD; i++)
+        sign[i] = UNTOUCHED;
+    shape.sign = sign;
+    loops->rows_affine(rows.y, rows.x, residual ? rows.dy : NULL, &shape, rows.lanes, activation);
+    assert_memory_equal(rows.y, rows.again, sizeof(rows.y));
+    assert_memory_equal(sign, expected, sizeof(sign));
+}
+
+/* Bits instead of the output: the same gradients and sums, which are in rows.y, rows.again and rows.sums. */
+static void check_backward_sign(const struct cpu_loops *loops, struct cpu_rows shape, enum cvy_activation activation)
+{
+    mark(loops, rows.dy, &shape, activation, sign);
+    shape.sign = sign;
+    loops->rows_bwd_sums(runs.y, rows.x, rows.dy, rows.more, NULL, &shape, rows.lanes, activation, rows.streamed);
+    loops->rows_bwd(runs.again, rows.x, rows.more, NULL, &shape, rows.lanes, rows.slopes, activation);
+    for (size_t i = 0; i < shape.pixels; i++) {
+        assert_memory_equal(in_rows(loops, runs.y, &shape, 0, i), in_rows(loops, rows.y, &shape, 0, i),
+                            shape.channels * loops->size);
+        assert_memory_equal(in_rows(loops, runs.again, &shape, 0, i), in_rows(loops, rows.again, &shape, 0, i),
+                            shape.channels * loops->size);
+    }
+    assert_memory_equal(rows.streamed, rows.sums, shape.channels / CPU_LANES * sizeof(*rows.sums));
+}
+
 static void check_affine(const struct cpu_loops *loops, const struct cpu_rows *shape, bool residual,
                          enum cvy_activation activation)
 {
@@ -109,6 +177,8 @@ static void check_affine(const struct cpu_loops *loops, const struct cpu_rows *s
                       residual ? in_runs(loops, runs.dy, shape, b, 0) : NULL, shape->pixels * CPU_LANES, &runs.lanes[b],
                       activation);
     check_same(loops, rows.y, runs.y, shape);
+    if (has_sign(loops, shape))
+        check_sign(loops, *shape, residual, activation);
 }
 
 /* The masked gradient, and that of the input, from two gradients; the output decides where it is given. */
@@ -129,6 +199,8 @@ static void check_backward(const struct cpu_loops *loops, const struct cpu_rows 
     }
     check_same(loops, rows.y, runs.y, shape);
     check_same(loops, rows.again, runs.again, shape);
+    if (given && has_sign(loops, shape))
+        check_backward_sign(loops, *shape, activation);
 }
 
 static void check_shape(const struct cpu_loops *loops, struct cpu_rows shape)
