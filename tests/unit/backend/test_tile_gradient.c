@@ -7,7 +7,7 @@
 #include "support_test.h"
 #include "support_tiles.h"
 
-enum { PROBLEMS = 160, GAMMA = 2, BETA, MEAN, RSTD };
+enum { PROBLEMS = 96, GAMMA = 2, BETA, MEAN, RSTD };
 
 struct problem {
     struct cvy_op_desc apply, plain, fused;
@@ -169,7 +169,7 @@ static void check_result(const struct problem *p, int problem, int threads)
 static void check_problems(bool model)
 {
     tiles_need(model);
-    for (int i = 0; i < (model ? PROBLEMS / 2 : PROBLEMS); i++) {
+    for (int i = 0; i < (model ? PROBLEMS / 3 : PROBLEMS); i++) {
         struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_INIT, 0, (uint32_t)i);
         struct problem p;
         set_up_problem(&p, &rng);
