@@ -127,6 +127,7 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
                                  .end = lane + (left < s->task_lanes ? left : s->task_lanes),
                                  .low = s->low,
                                  .high = s->high,
+                                 .far = !sparse,
                                  .past = s->past};
 
     if (s->sums)

@@ -55,6 +55,7 @@ struct cpu_tile_task {
     /* For each of the pixels all lanes; else for each of the lanes all pixels, and the next weights are fetched ahead.
      */
     bool lanes_first;
+    bool far;  /* the pixels come from memory: the next ones are fetched ahead where lanes come first */
     bool past; /* the result is written past the caches */
 };
 
