@@ -78,19 +78,25 @@ for flag in "--precision fp32" "--amp=false"; do
     expect_text err 'was computed with precision "bf16", and now it is "fp32"'
     rm -r back
 done
-# Lesser instruction sets: AVX-512 alone does the same in software, others refuse. The losses of the first epoch agree to
-# 1 %: single sums differ by their roundings (between the two by fewer than between bf16 and fp32), and only few steps
-# have magnified that.
-expect 0 env CONVOY_CPU_ISA=avx512 "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 10 --epochs 2 \
-    --lr 0.05 --warmup 0 --amp --workspace software
+# Lesser instruction sets: AVX-512 alone does the same in software, others refuse. The losses of two steps agree to 1 %:
+# single sums differ by their roundings, which a small rate does not magnify (at 0.05 the second loss is anywhere within
+# 5 %, with any two orders of sums).
+small() {
+    expect 0 env "$1" "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 10 --epochs 1 --lr 0.002 \
+        --warmup 0 --workspace "${@:2}"
+}
+small A=1 small_wide
+small A=1 small_calm --amp
+small CONVOY_CPU_ISA=avx512 small_software --amp
 expect_text err 'bf16 is slower than fp32 on this processor .avx512., which has no instructions for it'
 first_loss() {
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "train.loss") at = i } NR == 2 { print $at }' "$1/metrics.csv"
 }
 checks=$((checks + 1))
-printf '%s %s %s\n' "$(first_loss wide)" "$(first_loss calm)" "$(first_loss software)" | awk '
+printf '%s %s %s\n' "$(first_loss small_wide)" "$(first_loss small_calm)" "$(first_loss small_software)" | awk '
     { for (i = 2; i <= 3; i++) if (!($1 > 0 && $i > 0.99 * $1 && $i < 1.01 * $1)) bad = 1 } END { exit bad || NF != 3 }' ||
-    fail "the first losses of fp32 and bf16 differ: $(first_loss wide) $(first_loss calm) $(first_loss software)"
+    fail "the first losses of fp32 and bf16 differ: $(first_loss small_wide) $(first_loss small_calm)" \
+        "$(first_loss small_software)"
 for isa in avx2 base; do
     expect_sentence 69 'bf16 needs a CPU with AVX-512' env CONVOY_CPU_ISA=$isa "$convoy" train data --amp --workspace refused
 done

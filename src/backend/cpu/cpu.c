@@ -78,6 +78,8 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
     if (status == CVY_OK)
         status = cpu_choose_stream(cpu);
     if (status == CVY_OK)
+        status = cpu_choose_patterns(cpu);
+    if (status == CVY_OK)
         status = cvy_autotuner_open(&cpu->base, &cpu->base.autotuner);
     if (status != CVY_OK) {
         cpu_close(&cpu->base);
@@ -225,6 +227,7 @@ const struct cvy_backend cvy_backend_cpu = {
     .synchronize = cpu_synchronize,
     .update = cpu_update,
     .combine = cpu_combine,
+    .rewrite = cpu_rewrite,
     .images = cpu_images,
     .tensor_bytes = cpu_tensor_bytes,
     .measure_peak = cpu_device_peak,

@@ -30,6 +30,7 @@ struct cpu_device {
     enum cvy_layout_kind blocked;      /* BLOCKED16 on AVX-512, else BLOCKED8 */
     bool forced;                       /* CONVOY_CPU_LAYOUT says which layout images have */
     bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
+    bool separate;                     /* CONVOY_CPU_PATTERNS: convolutions do nothing for batch norms */
     size_t stream_bytes;               /* images of this size are written past the cache */
     int32_t chunk_units;               /* of gradients of weights in bf16 by vectors (conv/weight_gradient_plan.c) */
     struct cpu_onednn *onednn;
@@ -62,6 +63,11 @@ CVY_CHECKED cvy_status cpu_choose_layout(struct cpu_device *device);
 /* Reads CONVOY_CPU_STREAM: CVY_USAGE when it is none of auto, always, never. auto: images of 16 MiB
  * and more, where the processor has tiles (AMX). The numbers are the same. */
 CVY_CHECKED cvy_status cpu_choose_stream(struct cpu_device *device);
+/* Reads CONVOY_CPU_PATTERNS: CVY_USAGE when it is neither auto nor never. auto: convolutions by tiles make sums for the
+ * batch norms beside them (patterns.c), which adds them up in another order. */
+CVY_CHECKED cvy_status cpu_choose_patterns(struct cpu_device *device);
+/* cvy_backend.rewrite */
+cvy_status cpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch);
 /* cvy_backend.images: one layout where it is forced or the other is known to be slower, else both. */
 int cpu_images(const cvy_device *device, enum cvy_dtype dtype, bool training, enum cvy_images layouts[CVY_MAX_IMAGES],
                const char **why);

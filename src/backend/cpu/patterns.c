@@ -1,0 +1,134 @@
+/* Convolutions by tiles that do something for the batch norms beside them, so that these read less: asked before a plan
+ * is made, for only there all nodes are in sight. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+#include "base/error.h"
+#include "base/log.h"
+
+cvy_status cpu_choose_patterns(struct cpu_device *device)
+{
+    const char *wanted = getenv("CONVOY_CPU_PATTERNS");
+
+    device->separate = wanted && strcmp(wanted, "never") == 0;
+    if (wanted && !device->separate && strcmp(wanted, "auto") != 0)
+        return cvy_fail(CVY_USAGE, "CONVOY_CPU_PATTERNS is auto or never, not %s", cvy_quote(wanted));
+    if (device->separate) /* sums are added up in another order */
+        cpu_add_setting(device, "CONVOY_CPU_PATTERNS", wanted);
+    return CVY_OK;
+}
+
+/* Whether the tile kernel takes the node. */
+static bool takes(cvy_device *device, const struct cvy_graph *graph, const struct cvy_node *node, int64_t batch)
+{
+    struct cvy_op_desc desc;
+    struct cvy_kernel_plan plan = {.state = NULL};
+    cvy_status status;
+
+    cvy_node_describe(graph, node, batch, &desc);
+    desc.images = CVY_IMAGES_NHWC;
+    status = (node->op == CVY_OP_CONV2D ? cpu_tile_product_prepare : cpu_tile_product_bwd_data_prepare)(device, &desc,
+                                                                                                        &plan);
+    cpu_state_release(device, &plan);
+    return status == CVY_OK;
+}
+
+/* The statistics of a convolution's output. */
+static void rewrite_statistics(cvy_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
+{
+    const int32_t conv = cvy_statistics_find(graph, n);
+    struct cvy_node node;
+
+    if (conv < 0 || graph->nodes[conv].outputs != 1)
+        return;
+    node = graph->nodes[conv];
+    node.outputs = 3;
+    node.out[1] = node.out[2] = graph->nodes[n].out[1];
+    if (takes(device, graph, &node, batch))
+        cvy_statistics_take(graph, n);
+}
+
+/* `data` with what cvy_gradient_sums_fuse and cvy_residual_sums_fuse give it. */
+static struct cvy_node with_sums(const struct cvy_node *data, const struct cvy_node *norm_bwd)
+{
+    struct cvy_node node = *data;
+
+    for (int i = 0; i < 5; i++)
+        node.in[2 + i] = norm_bwd->in[i];
+    node.inputs = 7;
+    node.out[1] = norm_bwd->out[1];
+    node.out[2] = norm_bwd->out[2];
+    node.outputs = 3;
+    if (norm_bwd->inputs > 7 && norm_bwd->in[7] != CVY_NONE) {
+        node.in[7] = norm_bwd->in[6];
+        node.in[8] = norm_bwd->in[7];
+        node.inputs = 9;
+    }
+    return node;
+}
+
+/* The sums of a batch norm's gradient within a block. */
+static void rewrite_gradient_sums(cvy_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
+{
+    const int32_t norm_bwd = cvy_gradient_sums_find(graph, n);
+    struct cvy_node node;
+
+    if (norm_bwd < 0)
+        return;
+    node = with_sums(&graph->nodes[n], &graph->nodes[norm_bwd]);
+    if (takes(device, graph, &node, batch))
+        cvy_gradient_sums_fuse(graph, n, norm_bwd);
+}
+
+/* The same at its end, where two gradients come together; the mask is then read in bits. */
+static void rewrite_residual_sums(cvy_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
+{
+    const int32_t norm_bwd = cvy_residual_sums_wanted(graph, n);
+    struct cvy_node node;
+
+    if (norm_bwd < 0)
+        return;
+    node = with_sums(&graph->nodes[n], &graph->nodes[norm_bwd]);
+    if (takes(device, graph, &node, batch) && cvy_norm_keep_sign(graph, norm_bwd) &&
+        cvy_residual_sums_find(graph, n) == norm_bwd)
+        cvy_residual_sums_fuse(graph, n, norm_bwd);
+}
+
+/* The output of a batch norm that only a gradient of weights would have made again. */
+static void rewrite_weights(cvy_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
+{
+    struct cvy_op_desc desc;
+
+    cvy_node_describe(graph, &graph->nodes[n], batch, &desc);
+    desc.images = CVY_IMAGES_NHWC;
+    if (cpu_tile_gradient_gains_by_norm(device, &desc))
+        (void)cvy_weights_take_norm(graph, n);
+}
+
+/* Whether images of bf16 are channels-last whatever the plan finds. */
+static bool always_nhwc(cvy_device *device)
+{
+    enum cvy_images layouts[CVY_MAX_IMAGES];
+    const char *why;
+
+    return cpu_images(device, CVY_BF16, true, layouts, &why) == 1 && layouts[0] == CVY_IMAGES_NHWC;
+}
+
+cvy_status cpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch)
+{
+    if (!graph->training || cpu_of(device)->separate || !always_nhwc(device))
+        return CVY_OK;
+    for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
+        rewrite_statistics(device, graph, batch, n);
+        if (graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA) {
+            rewrite_gradient_sums(device, graph, batch, n);
+            rewrite_residual_sums(device, graph, batch, n);
+        } else if (graph->nodes[n].op == CVY_OP_CONV2D_BWD_WEIGHTS) {
+            rewrite_weights(device, graph, batch, n);
+        }
+    }
+    cvy_rewrite_remove_dead(graph);
+    cvy_rewrite_order(graph);
+    return CVY_OK;
+}
