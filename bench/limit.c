@@ -11,6 +11,7 @@
  *     channels or channels-last (CONVOY_CPU_LAYOUT=blocked or nhwc: with these only), over all rounds so far
  *   + the least bytes of everything else / the faster of copy and triad in this round.
  *
+ * The plan is the one of CONVOY_CPU_PATTERNS=never, with each operation by itself; the step is as the environment says.
  * Least bytes: each step of the plan reads every input once and writes every output once. Nothing is counted for
  * reorders and for outputs made again to save memory, which a better plan would not have, nor for what runs only when
  * weights change, nor for reading a tensor that the step before has read or written and that fills at most half of the
@@ -54,7 +55,11 @@ struct bench {
     struct settings settings;
     cvy_device *device;
     struct cvy_workload work;
-    const struct cvy_plan *plan; /* its */
+    /* The same network with each operation by itself: what convolutions take over of batch norms is not counted as
+     * theirs, and every kernel takes what is left. */
+    cvy_device *bare_device;
+    struct cvy_workload bare;
+    const struct cvy_plan *plan; /* of that */
     struct product *products;
     int32_t product_count;
     int32_t passes; /* of the plan, for a batch: streams compute it in parts */
@@ -133,7 +138,7 @@ static cvy_status add_product(struct bench *bench, const struct cvy_plan_step *s
 
 static cvy_status inspect_plan(struct bench *bench)
 {
-    const struct cvy_plan *plan = bench->plan = cvy_workload_plan(&bench->work);
+    const struct cvy_plan *plan = bench->plan = cvy_workload_plan(&bench->bare);
 
     bench->passes = (int32_t)(bench->settings.batch / plan->batch);
     bench->products = cvy_calloc((size_t)plan->step_count + 1, sizeof *bench->products);
@@ -191,7 +196,7 @@ static cvy_status time_kernels(struct bench *bench, double *sum)
     cvy_status status = CVY_OK;
 
     *sum = 0;
-    cvy_selection_begin(&selection, bench->device, false, 1);
+    cvy_selection_begin(&selection, bench->bare_device, false, 1);
     for (int32_t p = 0; p < bench->product_count && status == CVY_OK; p++) {
         struct product *product = &bench->products[p];
         status = time_product(&selection, product, CVY_IMAGES_BLOCKED);
@@ -309,21 +314,30 @@ static void write_text(const struct bench *bench, const struct round *round, str
 
 /* ---- the program ---- */
 
+static cvy_status open_work(const struct settings *s, const struct cvy_architecture *architecture, cvy_device **device,
+                            struct cvy_workload *work)
+{
+    struct cvy_model_options model;
+    enum cvy_dtype dtype;
+
+    model = cvy_model_options_make(1000, s->image_size ? s->image_size : architecture->default_image_size);
+    model.resnet.squeeze_width = architecture->squeeze_width;
+    CVY_TRY(cvy_device_open("cpu", s->threads, device));
+    CVY_TRY(cvy_precision_choose(s->precision, *device, &dtype));
+    return cvy_workload_open(work, *device, architecture, &model, dtype, s->training, s->batch, NULL, NULL);
+}
+
 static cvy_status open_bench(struct bench *bench)
 {
     const struct settings *s = &bench->settings;
     const struct cvy_architecture *architecture = cvy_architecture_find(s->arch);
-    struct cvy_model_options model;
-    enum cvy_dtype dtype;
 
     if (!architecture)
         return cvy_fail(CVY_USAGE, "option --arch: unknown network %s", cvy_quote(s->arch));
-    model = cvy_model_options_make(1000, s->image_size ? s->image_size : architecture->default_image_size);
-    model.resnet.squeeze_width = architecture->squeeze_width;
-    CVY_TRY(cvy_device_open("cpu", s->threads, &bench->device));
-    CVY_TRY(cvy_precision_choose(s->precision, bench->device, &dtype));
-    CVY_TRY(
-        cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, s->training, s->batch, NULL, NULL));
+    CVY_TRY(open_work(s, architecture, &bench->device, &bench->work));
+    if (setenv("CONVOY_CPU_PATTERNS", "never", 1) != 0)
+        return cvy_fail(CVY_FAILED, "the environment cannot be changed");
+    CVY_TRY(open_work(s, architecture, &bench->bare_device, &bench->bare));
     return inspect_plan(bench);
 }
 
@@ -334,7 +348,9 @@ static void close_bench(struct bench *bench)
     cvy_free(bench->products);
     cvy_free(bench->rounds);
     cvy_workload_close(&bench->work);
+    cvy_workload_close(&bench->bare);
     cvy_device_close(bench->device);
+    cvy_device_close(bench->bare_device);
 }
 
 static cvy_status measure(struct bench *bench)

@@ -24,15 +24,18 @@ struct cpu_packing {
 struct cpu_int8_kernels;
 struct cpu_onednn; /* engine, stream and known weight layouts; onednn.c */
 
+/* Whether convolutions by tiles work for the batch norms beside them (patterns.c): CONVOY_CPU_PATTERNS. */
+enum cpu_patterns { CPU_PATTERNS_AUTO, CPU_PATTERNS_ALWAYS, CPU_PATTERNS_NEVER };
+
 struct cpu_device {
     struct cvy_device base;
     const struct cpu_kernels *kernels; /* of the instruction set in use */
     enum cvy_layout_kind blocked;      /* BLOCKED16 on AVX-512, else BLOCKED8 */
     bool forced;                       /* CONVOY_CPU_LAYOUT says which layout images have */
     bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
-    bool separate;                     /* CONVOY_CPU_PATTERNS: convolutions do nothing for batch norms */
-    size_t stream_bytes;               /* images of this size are written past the cache */
-    int32_t chunk_units;               /* of gradients of weights in bf16 by vectors (conv/weight_gradient_plan.c) */
+    enum cpu_patterns patterns;
+    size_t stream_bytes; /* images of this size are written past the cache */
+    int32_t chunk_units; /* of gradients of weights in bf16 by vectors (conv/weight_gradient_plan.c) */
     struct cpu_onednn *onednn;
     const struct cpu_int8_kernels *int8;           /* of the instruction set in use (int8.h) */
     struct cpu_packing packings[CPU_MAX_PACKINGS]; /* the first packing_count: descriptions of opaque layouts */
@@ -63,8 +66,7 @@ CVY_CHECKED cvy_status cpu_choose_layout(struct cpu_device *device);
 /* Reads CONVOY_CPU_STREAM: CVY_USAGE when it is none of auto, always, never. auto: images of 16 MiB
  * and more, where the processor has tiles (AMX). The numbers are the same. */
 CVY_CHECKED cvy_status cpu_choose_stream(struct cpu_device *device);
-/* Reads CONVOY_CPU_PATTERNS: CVY_USAGE when it is neither auto nor never. auto: convolutions by tiles make sums for the
- * batch norms beside them (patterns.c), which adds them up in another order. */
+/* Reads CONVOY_CPU_PATTERNS: CVY_USAGE when it is none of auto, always, never. auto: where images are large. */
 CVY_CHECKED cvy_status cpu_choose_patterns(struct cpu_device *device);
 /* cvy_backend.rewrite */
 cvy_status cpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch);

@@ -9,17 +9,26 @@
 
 cvy_status cpu_choose_patterns(struct cpu_device *device)
 {
+    static const char *const words[] = {"auto", "always", "never"};
     const char *wanted = getenv("CONVOY_CPU_PATTERNS");
+    int word = 0;
 
-    device->separate = wanted && strcmp(wanted, "never") == 0;
-    if (wanted && !device->separate && strcmp(wanted, "auto") != 0)
-        return cvy_fail(CVY_USAGE, "CONVOY_CPU_PATTERNS is auto or never, not %s", cvy_quote(wanted));
-    if (device->separate) /* sums are added up in another order */
+    while (wanted && word < 3 && strcmp(wanted, words[word]) != 0)
+        word++;
+    if (word == 3)
+        return cvy_fail(CVY_USAGE, "CONVOY_CPU_PATTERNS is auto, always or never, not %s", cvy_quote(wanted));
+    device->patterns = (enum cpu_patterns)word;
+    if (device->patterns != CPU_PATTERNS_AUTO) /* sums are added up in another order */
         cpu_add_setting(device, "CONVOY_CPU_PATTERNS", wanted);
     return CVY_OK;
 }
 
-/* Whether the tile kernel takes the node. */
+/* Images from this size on. Of smaller ones the batch norm's second pass finds in the second-level caches what its
+ * first one has read, which costs as little as reading it beside a product (measured: doc/worklog.md). The sums are
+ * added up in another order, so the size must not depend on the threads. */
+enum { LARGE_BYTES = 4 << 20 };
+
+/* Whether the tile kernel takes the node, and it is worth while. */
 static bool takes(cvy_device *device, const struct cvy_graph *graph, const struct cvy_node *node, int64_t batch)
 {
     struct cvy_op_desc desc;
@@ -28,6 +37,8 @@ static bool takes(cvy_device *device, const struct cvy_graph *graph, const struc
 
     cvy_node_describe(graph, node, batch, &desc);
     desc.images = CVY_IMAGES_NHWC;
+    if (cpu_of(device)->patterns == CPU_PATTERNS_AUTO && cpu_tensor_bytes(device, &desc.out[0]) < LARGE_BYTES)
+        return false;
     status = (node->op == CVY_OP_CONV2D ? cpu_tile_product_prepare : cpu_tile_product_bwd_data_prepare)(device, &desc,
                                                                                                         &plan);
     cpu_state_release(device, &plan);
@@ -117,7 +128,7 @@ static bool always_nhwc(cvy_device *device)
 
 cvy_status cpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch)
 {
-    if (!graph->training || cpu_of(device)->separate || !always_nhwc(device))
+    if (!graph->training || cpu_of(device)->patterns == CPU_PATTERNS_NEVER || !always_nhwc(device))
         return CVY_OK;
     for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
         rewrite_statistics(device, graph, batch, n);
@@ -128,7 +139,7 @@ cvy_status cpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batc
             rewrite_weights(device, graph, batch, n);
         }
     }
-    cvy_rewrite_remove_dead(graph);
     cvy_rewrite_order(graph);
+    cvy_rewrite_remove_dead(graph); /* needs the order */
     return CVY_OK;
 }

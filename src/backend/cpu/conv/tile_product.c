@@ -316,6 +316,10 @@ static void cut_tasks(struct tile_product *s, int threads)
         share = (pairs + parts - 1) / parts;
     }
     s->task_pixels = (int32_t)in_groups(s, together * PAIR);
+    if (s->sums) { /* groups are coarse */
+        const int64_t parts = divide_up((int64_t)TASKS * threads, divide_up(s->pixels, s->task_pixels));
+        share = smaller(share, divide_up(pairs, parts));
+    }
     s->task_lanes = (int32_t)share * PRODUCT_LANES;
     s->height = PRODUCT_HEIGHT;
     s->chunks = 1;
