@@ -17,6 +17,7 @@ enum { BATCH = 3, CLASSES = 5, MOST_BYTES = BATCH * 12 * 12 * 3 };
 struct network {
     int32_t height, width, stride; /* of the first block's 3x3 convolution and projection */
     int32_t last_stride;           /* of those of a third block, with a projection; 0: there is none */
+    const char *freeze;            /* NULL: everything is trained */
 };
 
 static cvy_val conv_norm(struct cvy_graph *g, const char *name, cvy_val x, int32_t out, int32_t kernel, int32_t stride)
@@ -68,6 +69,7 @@ static void build(struct cvy_graph *g, const struct network *network, bool train
     cvy_val x, target, scale, loss;
 
     cvy_graph_init(g, training);
+    g->freeze = network->freeze;
     x = cvy_graph_input(g, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, network->height, network->width), true);
     x = cvy_global_avg_pool(g, blocks(g, network, cvy_normalize(g, x, mean, std)));
     cvy_scope_push(g, "fc");
@@ -366,7 +368,7 @@ static const struct {
     struct network network;
     const struct fused *fused;
     int remade; /* without */
-} cases[] = {{{12, 10, 1, 0}, &fused_two, 8}, {{7, 7, 2, 1}, &fused_three, 12}};
+} cases[] = {{{12, 10, 1, 0, NULL}, &fused_two, 8}, {{7, 7, 2, 1, NULL}, &fused_three, 12}};
 
 static void check_case(size_t i)
 {
@@ -446,6 +448,21 @@ static void test_large(void **state)
     expect_fused("137 images", plan_only(network, true, CVY_BF16, 137), large);
 }
 
+/* Convolutions with frozen weights, which are packed once, before batch norms that are trained. No gradient of weights
+ * reads the stem's output again. */
+static void test_frozen(void **state)
+{
+    struct network network = cases[0].network;
+    struct fused expected = fused_two;
+
+    tiles_need(true);
+    setenv("CONVOY_CPU_PATTERNS", "always", 1);
+    setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
+    network.freeze = "first.conv1.weight,first.projection.weight";
+    expected.remade--;
+    expect_fused("frozen weights", plan_only(&network, true, CVY_BF16, BATCH), expected);
+}
+
 static void expect_setting(const char *value, const char *kept)
 {
     cvy_device *device;
@@ -489,4 +506,4 @@ static int clear(void **state)
 
 #define CLEAR(test) cmocka_unit_test_setup_teardown(test, clear, clear)
 RUN_TESTS(NULL, NULL, CLEAR(test_tiles), CLEAR(test_model), CLEAR(test_elsewhere), CLEAR(test_large),
-          CLEAR(test_setting))
+          CLEAR(test_frozen), CLEAR(test_setting))

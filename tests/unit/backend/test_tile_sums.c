@@ -83,6 +83,7 @@ static void set_up_problem(struct problem *p, struct cvy_rng *rng, enum form for
                                              : form == BLOCK_END ? 9
                                                                  : 7,
                                    .outputs = 3,
+                                   .inference = forward && cvy_rng_below(rng, 2), /* the weights are frozen */
                                    .training = true,
                                    .images = CVY_IMAGES_NHWC},
                           .x = tiles_image(batch, channels, extent[0], extent[1]),
@@ -390,6 +391,12 @@ static void with_sign_alone(struct cvy_op_desc *desc)
         desc->out[i].shape.rank = -1;
 }
 
+static void outside_training(struct cvy_op_desc *desc)
+{
+    desc->inference = true;
+    desc->training = false;
+}
+
 static void with_stride(struct cvy_op_desc *desc)
 {
     desc->attr.conv2d.stride[0] = 2;
@@ -402,8 +409,8 @@ static void what_does_not_fit_is_refused(void **state)
         enum form form;
         void (*spoil)(struct cvy_op_desc *);
     } cases[] = {{STATISTICS, without_variance}, {STATISTICS, with_activation}, {STATISTICS, with_bias},
-                 {WITHIN_BLOCK, without_rstd},   {BLOCK_END, without_more},     {BLOCK_END, with_sign_alone},
-                 {WITHIN_BLOCK, with_stride}};
+                 {STATISTICS, outside_training}, {WITHIN_BLOCK, without_rstd},  {BLOCK_END, without_more},
+                 {BLOCK_END, with_sign_alone},   {WITHIN_BLOCK, with_stride}};
     struct cvy_rng rng = cvy_rng_new(6, CVY_RNG_INIT, 3, 0);
 
     tiles_need(true);

@@ -245,7 +245,7 @@ static bool has(const struct cvy_tensor *tensors, int32_t count, int32_t i)
 }
 
 /* Whether there is nothing beside the product but what these loops do: bias, residual and activation in inference, sums
- * in training (ops.def). */
+ * in training, of layers with frozen weights too (ops.def). */
 static bool operands_fit(const struct cvy_op_desc *desc)
 {
     const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
@@ -253,7 +253,7 @@ static bool operands_fit(const struct cvy_op_desc *desc)
     const bool dense = attr->stride[0] == 1 && attr->stride[1] == 1;
     const bool ends = forward && (has(desc->in, desc->inputs, 2) || has(desc->in, desc->inputs, 3) ||
                                   attr->activation != CVY_ACTIVATION_NONE);
-    bool fit = sums == has(desc->out, desc->outputs, 2) && !(sums && (ends || desc->inference));
+    bool fit = sums == has(desc->out, desc->outputs, 2) && !(sums && (ends || !desc->training));
 
     for (int32_t i = 4; forward && i < desc->inputs; i++)
         fit = fit && !cvy_tensor_present(&desc->in[i]);
@@ -444,7 +444,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     w->layout = tile_weights_layout(backward);
     struct tile_product s = describe(desc, x, w, y);
     s.past = desc->training && !backward && cpu_tensor_bytes(device, y) >= cpu->stream_bytes;
-    if (desc->inference && cpu_is_few(device, x, y))
+    if (desc->inference && !s.sums && cpu_is_few(device, x, y))
         cut_fixed(&s, device->threads);
     else
         cut_tasks(&s, device->threads);
