@@ -66,7 +66,7 @@ CVY_CHECKED cvy_status cpu_choose_layout(struct cpu_device *device);
 /* Reads CONVOY_CPU_STREAM: CVY_USAGE when it is none of auto, always, never. auto: images of 16 MiB
  * and more, where the processor has tiles (AMX). The numbers are the same. */
 CVY_CHECKED cvy_status cpu_choose_stream(struct cpu_device *device);
-/* Reads CONVOY_CPU_PATTERNS: CVY_USAGE when it is none of auto, always, never. auto: where images are large. */
+/* Reads CONVOY_CPU_PATTERNS: CVY_USAGE when it is none of auto, always, never. auto: sums where images are large. */
 CVY_CHECKED cvy_status cpu_choose_patterns(struct cpu_device *device);
 /* cvy_backend.rewrite */
 cvy_status cpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch);

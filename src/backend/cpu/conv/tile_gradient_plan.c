@@ -293,12 +293,16 @@ bool cpu_tile_gradient_gains_by_norm(cvy_device *device, const struct cvy_op_des
 {
     struct cvy_op_desc asked = *desc;
     struct cvy_kernel_plan plan = {.kernel = NULL};
-    bool gains;
+    bool gains = false;
 
     for (asked.inputs = 2; asked.inputs < 6; asked.inputs++)
         asked.in[asked.inputs] = (struct cvy_tensor){.shape = cvy_shape1(asked.in[0].shape.dim[1]), .dtype = CVY_F32};
-    gains = cpu_tile_gradient_prepare(device, &asked, &plan) == CVY_OK &&
-            ((const struct tile_gradient *)plan.state)->dy.panels == 1;
+    if (cpu_tile_gradient_prepare(device, &asked, &plan) == CVY_OK) {
+        /* Not the panels that are cut for the threads: a plan's operations are the same for any number of them. */
+        struct tile_gradient widest = measure(&asked.attr.conv2d, &asked.in[0], &asked.in[1]);
+        cut_widest_panels(&widest);
+        gains = widest.dy.panels == 1;
+    }
     cpu_state_release(device, &plan);
     return gains;
 }
