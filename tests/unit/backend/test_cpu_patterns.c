@@ -357,8 +357,8 @@ static void same_bits(const struct outcome *one, const struct outcome *other)
  * signs: of the same blocks. summed: within and ends.
  * normalised: conv2 and conv3 of each block, whose channels are few enough for one panel. The inputs of conv1 and the
  * projections have more readers, or a residual.
- * remade: the inputs of the others, which are the stem's output and those of the blocks before the last; the residuals of
- * projections; and the output of the last block for its mask. */
+ * remade: the inputs of the others, which are the stem's output and those of the blocks before the last; the residuals
+ * of projections; and the output of the last block for its mask. */
 static const struct fused fused_two = {
     .measured = 5, .given = 5, .within = 2, .ends = 1, .signs = 1, .summed = 3, .normalised = 4, .remade = 4};
 static const struct fused fused_three = {
