@@ -5,7 +5,6 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/error.h"
-#include "base/log.h"
 
 cvy_status cpu_choose_patterns(struct cpu_device *device)
 {
@@ -79,30 +78,22 @@ static struct cvy_node with_sums(const struct cvy_node *data, const struct cvy_n
     return node;
 }
 
-/* The sums of a batch norm's gradient within a block. */
-static void rewrite_gradient_sums(cvy_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
+/* The sums of a batch norm's gradient: within a block, or at its end, where two gradients come together; the mask is
+ * then read in bits. */
+static void rewrite_sums(cvy_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
 {
-    const int32_t norm_bwd = cvy_gradient_sums_find(graph, n);
+    const int32_t within = cvy_gradient_sums_find(graph, n);
+    const int32_t norm_bwd = within >= 0 ? within : cvy_residual_sums_wanted(graph, n);
     struct cvy_node node;
 
     if (norm_bwd < 0)
         return;
     node = with_sums(&graph->nodes[n], &graph->nodes[norm_bwd]);
-    if (takes(device, graph, &node, batch))
+    if (!takes(device, graph, &node, batch))
+        return;
+    if (within >= 0)
         cvy_gradient_sums_fuse(graph, n, norm_bwd);
-}
-
-/* The same at its end, where two gradients come together; the mask is then read in bits. */
-static void rewrite_residual_sums(cvy_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
-{
-    const int32_t norm_bwd = cvy_residual_sums_wanted(graph, n);
-    struct cvy_node node;
-
-    if (norm_bwd < 0)
-        return;
-    node = with_sums(&graph->nodes[n], &graph->nodes[norm_bwd]);
-    if (takes(device, graph, &node, batch) && cvy_norm_keep_sign(graph, norm_bwd) &&
-        cvy_residual_sums_find(graph, n) == norm_bwd)
+    else if (cvy_norm_keep_sign(graph, norm_bwd) && cvy_residual_sums_find(graph, n) == norm_bwd)
         cvy_residual_sums_fuse(graph, n, norm_bwd);
 }
 
@@ -132,12 +123,10 @@ cvy_status cpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batc
         return CVY_OK;
     for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
         rewrite_statistics(device, graph, batch, n);
-        if (graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA) {
-            rewrite_gradient_sums(device, graph, batch, n);
-            rewrite_residual_sums(device, graph, batch, n);
-        } else if (graph->nodes[n].op == CVY_OP_CONV2D_BWD_WEIGHTS) {
+        if (graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA)
+            rewrite_sums(device, graph, batch, n);
+        else if (graph->nodes[n].op == CVY_OP_CONV2D_BWD_WEIGHTS)
             rewrite_weights(device, graph, batch, n);
-        }
     }
     cvy_rewrite_order(graph);
     cvy_rewrite_remove_dead(graph); /* needs the order */
