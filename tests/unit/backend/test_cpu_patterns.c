@@ -7,6 +7,7 @@
 #include "ops/ops.h"
 #include "support_executor.h"
 #include "support_graph.h"
+#include "support_store.h"
 #include "support_test.h"
 #include "support_tiles.h"
 
@@ -172,30 +173,6 @@ struct outcome {
     int64_t gradient_count, state_count;
 };
 
-static void fill_store(const struct cvy_graph *graph, struct cvy_store *store)
-{
-    for (int32_t p = 0; p < graph->param_count; p++) {
-        const struct cvy_param *param = &graph->params[p];
-        const bool one = param->init == CVY_INIT_ONE; /* a scale or a variance: positive */
-        const double spread = one || param->init == CVY_INIT_ZERO ? 0.2 : (double)param->init_scale;
-        float *to = (param->kind == CVY_PARAM_STATE ? store->state : store->weights) + param->offset;
-        struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 0, (uint32_t)p);
-
-        for (int64_t i = 0; param->kind != CVY_PARAM_COUNTER && i < cvy_shape_elements(&param->shape); i++)
-            to[i] = (float)(one ? fabs(1 + spread * cvy_rng_normal(&rng)) + 0.1 : spread * cvy_rng_normal(&rng));
-    }
-    store->version++;
-}
-
-static float *copy_of(const float *values, int64_t count)
-{
-    float *copy = malloc((size_t)(count + 1) * sizeof *copy);
-
-    assert_non_null(copy);
-    memcpy(copy, values, (size_t)count * sizeof *copy);
-    return copy;
-}
-
 static double read_loss(struct cvy_plan *plan, bool wide)
 {
     double loss;
@@ -242,14 +219,14 @@ static struct outcome run(const char *device_name, int threads, const struct net
         fail_msg("%s", cvy_error());
     bind(&plan, wide);
     for (int round = 0; round < (wide ? 1 : 2); round++) {
-        fill_store(&plan.graph, &store); /* host memory; the running statistics start again */
+        store_fill(&plan.graph, &store); /* host memory; the running statistics start again */
         if (cvy_plan_run(&plan, NULL) != CVY_OK)
             fail_msg("%s: %s", device_name, cvy_error());
     }
     outcome = (struct outcome){.fused = count_fused(&plan),
                                .loss = read_loss(&plan, wide),
-                               .gradients = copy_of(store.gradients, store.trainable_elements),
-                               .state = copy_of(store.state, store.state_elements),
+                               .gradients = store_copy(store.gradients, store.trainable_elements),
+                               .state = store_copy(store.state, store.state_elements),
                                .gradient_count = store.trainable_elements,
                                .state_count = store.state_elements};
     cvy_plan_close(&plan);

@@ -7,6 +7,7 @@
 #include "ops/ops.h"
 #include "support_executor.h"
 #include "support_graph.h"
+#include "support_store.h"
 #include "support_test.h"
 
 enum { BATCH = 3, SIZE = 16, CLASSES = 5 };
@@ -115,30 +116,6 @@ struct outcome {
     float *gradients, *state; /* in the order of the parameter table */
 };
 
-static void fill_store(const struct cvy_graph *graph, struct cvy_store *store)
-{
-    for (int32_t p = 0; p < graph->param_count; p++) {
-        const struct cvy_param *param = &graph->params[p];
-        const bool one = param->init == CVY_INIT_ONE; /* a scale or a variance: positive */
-        const double spread = one || param->init == CVY_INIT_ZERO ? 0.2 : (double)param->init_scale;
-        float *to = (param->kind == CVY_PARAM_STATE ? store->state : store->weights) + param->offset;
-        struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 0, (uint32_t)p);
-
-        for (int64_t i = 0; param->kind != CVY_PARAM_COUNTER && i < cvy_shape_elements(&param->shape); i++)
-            to[i] = (float)(one ? fabs(1 + spread * cvy_rng_normal(&rng)) + 0.1 : spread * cvy_rng_normal(&rng));
-    }
-    store->version++;
-}
-
-static float *copy_of(const float *values, int64_t count)
-{
-    float *copy = malloc((size_t)(count + 1) * sizeof *copy);
-
-    assert_non_null(copy);
-    memcpy(copy, values, (size_t)count * sizeof *copy);
-    return copy;
-}
-
 static void read_result(struct cvy_plan *plan, const char *name, double *values, size_t count)
 {
     float narrow[BATCH * CLASSES];
@@ -181,16 +158,16 @@ static void run(const char *device_name, struct cvy_graph *graph, struct outcome
             cvy_plan_bind(&plan, "loss_scale", wide_seed ? (const void *)&wide_scale : (const void *)&scale), CVY_OK);
     }
     for (int round = 0; round < 2; round++) {
-        fill_store(&plan.graph, &store); /* cpu, ref: host memory; the running statistics start again */
+        store_fill(&plan.graph, &store); /* cpu, ref: host memory; the running statistics start again */
         if (cvy_plan_run(&plan, NULL) != CVY_OK)
             fail_msg("%s: %s", device_name, cvy_error());
     }
     read_result(&plan, "logits", outcome->logits, BATCH * CLASSES);
     if (training) {
         read_result(&plan, "loss", &outcome->loss, 1);
-        outcome->gradients = copy_of(store.gradients, store.trainable_elements);
+        outcome->gradients = store_copy(store.gradients, store.trainable_elements);
     }
-    outcome->state = copy_of(store.state, store.state_elements);
+    outcome->state = store_copy(store.state, store.state_elements);
     cvy_plan_close(&plan);
     cvy_store_close(&store);
     cvy_device_close(device);
