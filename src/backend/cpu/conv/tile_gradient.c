@@ -27,9 +27,9 @@
 #include "backend/cpu/batch_norm.h"
 #include "backend/cpu/conv/tile_gradient.h"
 
-/* Lines of the cache that are fetched ahead beside four tiles of sums, at most: where products are few for what they
- * read, the tiles would wait for them. */
-#define MAX_SHARE 40
+/* Lines of the cache that a step of four tiles of sums fetches ahead, at most: more of them keep its own operands
+ * waiting. */
+#define MAX_SHARE 3
 
 /* Pixels of a row that there are: of rows that we cut ourselves the last one may be shorter. */
 static int32_t row_pixels(const struct tile_gradient *s, int64_t row, int32_t width)
@@ -306,11 +306,8 @@ static struct cpu_tile_ahead ahead_of(const struct tile_gradient *s, const struc
     ahead.range[1] = range_of(&s->dy, panel->dy, &band, dy, (int64_t)band.row * column->output,
                               (images * row->output + band.rows) * column->output);
     const int64_t lines = ahead.range[0].pieces * ahead.range[0].lines + ahead.range[1].pieces * ahead.range[1].lines;
-    const int64_t quads = (int64_t)((panel->x.blocks + 1) / 2) * ((panel->dy.blocks + 1) / 2) * s->taps *
-                          divide_up(s->steps, TILE_NEAR_STEPS);
-    ahead.share = (int32_t)(lines * 5 / 4 / quads + 1);
-    if (ahead.share > MAX_SHARE)
-        ahead.at = 2;
+    const int64_t quads = (int64_t)((panel->x.blocks + 1) / 2) * ((panel->dy.blocks + 1) / 2) * s->taps;
+    ahead.share = (int32_t)smaller(lines * 5 / 4 / (quads * s->steps) + 1, MAX_SHARE);
     return ahead;
 }
 

@@ -30,7 +30,7 @@ struct cpu_tile_pixels {
 };
 
 /* Memory that is packed next, fetched during the products: `pieces` pieces of some lines of the cache, `stride` bytes
- * apart, and how far that has come. Each four tiles of sums fetch `share` lines. */
+ * apart, and how far that has come. Each step of four tiles of sums fetches `share` lines. */
 struct cpu_tile_range {
     const char *from;
     size_t stride;
