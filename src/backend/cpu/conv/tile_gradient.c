@@ -7,9 +7,10 @@
  *
  * - Pixels are counted in planes with zeros between the rows of an image and between images, as wide as the padding.
  *   There a tap of the window is a distance: the sum of each tap runs over the same pixels of dy and over those of x
- *   that lie so many places further. Lines of pixels may begin anywhere, so that x is packed once for all taps; where
- * the stride is not 1, once for each remainder, into a plane of its own (tile_gradient_plan.c, measure_axis). What dy
- * has between its rows is 0.
+ *   that lie so many places further. x is packed once for all taps: into rows, whose lines may begin with any pixel, or
+ *   into lanes, which begin with a pair, so that there is a second copy of them whose pairs begin with odd pixels.
+ * Where the stride is not 1, it is packed once for each remainder, into a plane of its own (tile_gradient_plan.c,
+ *   measure_axis). What dy has between its rows is 0.
  * - A band is as many rows of an image, or as many whole images, as the second-level cache holds packed. A table says
  *   where each packed pixel lies in memory; bands of whole images have the same one. 1x1 convolutions at stride 1 know
  *   no rows.
@@ -243,14 +244,18 @@ static void pack_x(const struct tile_gradient *s, const struct place_band *band,
         return;
     }
     for (int32_t phase = 0; phase < s->axis[0].phases * s->axis[1].phases; phase++) {
-        struct cpu_tile_pixels pixels =
-            pixels_of(&s->x, extent, band, x, first_x_row(s, band) * s->axis[1].input,
-                      work->x_table + (int64_t)phase * s->x_pixels, s->x_in_rows ? s->x_pixels : s->dy_pixels, work);
+        char *const lanes = work->lanes + (size_t)phase * s->lane_phase;
+        const int32_t count = s->x_in_rows || s->lane_taps ? s->x_pixels : s->dy_pixels;
+        struct cpu_tile_pixels pixels = pixels_of(&s->x, extent, band, x, first_x_row(s, band) * s->axis[1].input,
+                                                  work->x_table + (int64_t)phase * s->x_pixels, count, work);
         pixels.norm = work->norm ? work->norm + extent.first : NULL;
         if (s->x_in_rows)
             s->loops->pack_rows(work->rows + (size_t)phase * s->row_phase, s->row_pitch, &pixels);
         else
-            s->loops->pack_lanes(work->lanes, s->lane_block, &pixels);
+            s->loops->pack_lanes(lanes, s->lane_block, &pixels);
+        for (int32_t b = 0; s->odd_phases >> phase & 1 && b < extent.blocks; b++)
+            s->loops->shift_lanes(lanes + s->lane_copy + (size_t)b * s->lane_block, lanes + (size_t)b * s->lane_block,
+                                  count / 2);
     }
 }
 
@@ -330,6 +335,7 @@ static void sum_panel(const struct tile_gradient *s, const struct panel *panel, 
                                                    .lane_block = s->lane_block,
                                                    .tap = s->tap_offset,
                                                    .taps = s->taps,
+                                                   .lane_taps = s->lane_taps,
                                                    .row_blocks = (s->x_in_rows ? panel->x : panel->dy).blocks,
                                                    .lane_blocks = (s->x_in_rows ? panel->dy : panel->x).blocks,
                                                    .steps = s->steps,
@@ -350,15 +356,18 @@ static void write_block(const struct tile_gradient *s, const struct panel *panel
                                  lanes = s->x_in_rows ? panel->dy : panel->x;
     const int64_t number = (int64_t)(rows.first + block) * TILE_LANES;
     const int32_t count = gradient_numbers(output, true, number), step = s->fold == 1 ? count : 1;
-    const size_t row_pairs = (size_t)(rows.blocks + 1) / 2, quads = (size_t)s->taps * TILE_QUAD;
+    const size_t row_pairs = (size_t)(rows.blocks + 1) / 2;
+    const int32_t together = s->lane_taps ? 1 : 2; /* blocks of lanes */
+    const size_t tap = (size_t)together * 2 * TILE_FLOATS;
 
     for (int32_t l = 0; l < lanes.blocks; l++) {
-        const size_t quad = (size_t)(l / 2) * row_pairs + (size_t)(block / 2);
-        const float *const tile = sums + quad * quads + (size_t)(block % 2 * 2 + l % 2) * TILE_FLOATS;
+        const size_t pair = (size_t)(l / together) * row_pairs + (size_t)(block / 2);
+        const float *const tile =
+            sums + pair * (size_t)s->taps * tap + (size_t)(block % 2 * together + l % together) * TILE_FLOATS;
         for (int32_t i = 0; i < count; i += step) {
             struct cpu_sum_block b = {.sums = tile + (size_t)i * TILE_LANES,
                                       .pitch = TILE_LANES,
-                                      .tap = TILE_QUAD,
+                                      .tap = tap,
                                       .piece = piece_floats,
                                       .rows = step,
                                       .taps = s->taps,

@@ -10,7 +10,7 @@
 enum {
     TILE_PIXELS = 32,       /* that one tile product sums over */
     TILE_LANES = 16,        /* channels of a tile */
-    TILE_FLOATS = 256,      /* sums of a tile; four of them, two rows by two lanes, are made at a time */
+    TILE_FLOATS = 256,      /* sums of a tile; of two rows by two lanes, or by three taps, are made at a time */
     TILE_NEAR_STEPS = 8,    /* whose operands, of two blocks each, stay in a first-level cache of 48 KiB */
     TILE_MAX_TAPS = 64,     /* of a window */
     TILE_PANEL_BLOCKS = 32, /* of 16 channels, of one side of a panel, at most */
@@ -30,7 +30,7 @@ struct cpu_tile_pixels {
 };
 
 /* Memory that is packed next, fetched during the products: `pieces` pieces of some lines of the cache, `stride` bytes
- * apart, and how far that has come. Each step of four tiles of sums fetches `share` lines. */
+ * apart, and how far that has come. Each step of the sums that are made at a time fetches `share` lines. */
 struct cpu_tile_range {
     const char *from;
     size_t stride;
@@ -42,13 +42,15 @@ struct cpu_tile_ahead {
     int32_t at, line, share;
 };
 
-/* sums[lane pair][row pair][tap][2][2][16][16] += row operand times lane operand. */
+/* Taps of rows: sums[lane pair][row pair][tap][2 rows][2 lanes][16][16] += row operand times lane operand.
+ * Taps of lanes: sums[lane][row pair][tap][2 rows][16][16]. */
 struct cpu_tile_products {
     float *sums;
     const char *rows, *lanes;
     size_t row_pitch;                             /* bytes from one number of the row operand to the next */
     size_t lane_block;                            /* bytes from one block of 16 of the lane operand to the next */
-    const size_t *tap;                            /* bytes from `rows` to those of each tap */
+    const size_t *tap;                            /* bytes from `rows`, or `lanes`, to those of each tap */
+    bool lane_taps;                               /* taps are of the lanes */
     int32_t taps, row_blocks, lane_blocks, steps; /* steps of TILE_PIXELS */
     bool first;                                   /* there are no sums yet */
     struct cpu_tile_ahead *ahead;
@@ -60,6 +62,8 @@ struct cpu_tile_gradient_loops {
     void (*pack_rows)(char *to, size_t pitch, const struct cpu_tile_pixels *pixels);
     /* Pixels into the lane operand: units of two pixels of a block, the blocks `block_bytes` apart. */
     void (*pack_lanes)(char *to, size_t block_bytes, const struct cpu_tile_pixels *pixels);
+    /* Units of pixels 2i and 2i + 1 into those of 2i + 1 and 2i + 2; a zero is behind the last one. */
+    void (*shift_lanes)(char *to, const char *from, int32_t units);
     /* Pixels of one plane into a line: number q is from[q * stride] for begin <= q < end, else 0. */
     void (*pack_line)(uint16_t *to, const uint16_t *from, int32_t stride, int32_t begin, int32_t end, int32_t count);
     /* A row of pixels of up to 16 planes, `plane` elements apart, into units; what is behind them becomes 0. */
@@ -93,6 +97,7 @@ struct tile_gradient {
     struct tile_side x, dy;
     struct tile_axis axis[2];    /* rows, columns */
     bool x_in_rows;              /* x is the row operand, dy in the lanes; else the other way round */
+    bool lane_taps;              /* x has more than one tap and is in the lanes */
     int32_t fold;                /* taps of a window's row that stand beside the channels of x: 1 or all */
     int32_t taps;                /* all others */
     int64_t batch, pixels;       /* pixels: of images cut into rows of our own, else 0 */
@@ -102,7 +107,9 @@ struct tile_gradient {
     int64_t pieces;
     size_t tap_offset[TILE_MAX_TAPS]; /* bytes */
     size_t panel_floats;
-    size_t row_pitch, row_phase, lane_block;                /* bytes */
+    uint64_t odd_phases;                     /* planes of x in the lanes in which a tap begins with an odd pixel */
+    size_t row_pitch, row_phase, lane_block; /* bytes */
+    size_t lane_copy, lane_phase; /* of all blocks of a plane's pixels; of both ways to pair them, if both are there */
     size_t row_bytes, lane_bytes, table_bytes, zeros_bytes; /* of a thread */
     size_t thread_bytes;                                    /* all, and sums where there is one piece */
     size_t norm_at; /* bytes of the threads and pieces; 0: x is taken as it is */

@@ -64,6 +64,20 @@ static void flatten(struct tile_gradient *s)
     s->axis[1].input = s->axis[1].output = TILE_PIXELS;
 }
 
+/* Pairs of pixels begin with an even one: where a tap begins with an odd one, there are others. */
+static uint64_t find_odd_phases(const struct tile_gradient *s)
+{
+    const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
+    uint64_t odd = 0;
+
+    for (int32_t t = 0; s->lane_taps && t < s->taps; t++) {
+        const int32_t r = t / column->kernel * row->dilation, c = t % column->kernel * column->dilation;
+        if ((r / row->stride * column->pitch + c / column->stride) % 2)
+            odd |= (uint64_t)1 << (r % row->stride * column->phases + c % column->stride);
+    }
+    return odd;
+}
+
 static void place_taps(struct tile_gradient *s)
 {
     const struct tile_axis *const row = &s->axis[0], *const column = &s->axis[1];
@@ -73,7 +87,11 @@ static void place_taps(struct tile_gradient *s)
         const int32_t r = t / columns * row->dilation, c = t % columns * column->dilation;
         const size_t phase = (size_t)(r % row->stride * column->phases + c % column->stride);
         const int32_t pixel = r / row->stride * column->pitch + c / column->stride;
-        s->tap_offset[t] = phase * s->row_phase + (size_t)pixel * sizeof(uint16_t);
+        if (s->lane_taps)
+            s->tap_offset[t] =
+                phase * s->lane_phase + (size_t)(pixel % 2) * s->lane_copy + (size_t)(pixel / 2) * TILE_LINE;
+        else
+            s->tap_offset[t] = phase * s->row_phase + (size_t)pixel * sizeof(uint16_t);
     }
 }
 
@@ -93,7 +111,10 @@ static void halve_panels(struct tile_gradient *s)
 
 static size_t panel_floats(const struct tile_gradient *s)
 {
-    return (size_t)divide_up(s->x.panel, 2) * (size_t)divide_up(s->dy.panel, 2) * (size_t)s->taps * TILE_QUAD;
+    const size_t dy_pairs = (size_t)divide_up(s->dy.panel, 2), taps = (size_t)s->taps;
+
+    return s->lane_taps ? (size_t)s->x.panel * dy_pairs * taps * 2 * TILE_FLOATS
+                        : (size_t)divide_up(s->x.panel, 2) * dy_pairs * taps * TILE_QUAD;
 }
 
 /* As wide as the caches hold: this depends on the convolution alone. */
@@ -162,9 +183,12 @@ static void count_bytes(struct tile_gradient *s)
 
     s->row_pitch = odd_lines((s->x_in_rows ? x_pixels : dy_pixels) * sizeof(uint16_t));
     s->row_phase = (size_t)row_blocks * TILE_LANES * s->row_pitch;
-    s->lane_block = odd_lines(dy_pixels / 2 * TILE_LINE);
-    s->row_bytes = s->row_phase * phases;
-    s->lane_bytes = s->lane_block * (size_t)lane_blocks;
+    s->lane_block = odd_lines((s->lane_taps ? x_pixels : dy_pixels) / 2 * TILE_LINE);
+    s->odd_phases = find_odd_phases(s);
+    s->lane_copy = s->lane_block * (size_t)lane_blocks;
+    s->lane_phase = s->lane_copy * (s->odd_phases ? 2 : 1);
+    s->row_bytes = s->row_phase * (s->lane_taps ? 1 : phases);
+    s->lane_bytes = s->lane_phase * (s->lane_taps ? phases : 1);
     s->table_bytes = whole_lines((x_pixels * phases + dy_pixels) * sizeof(int32_t));
     s->zeros_bytes = whole_lines((size_t)larger(s->x.panel, s->dy.panel) * TILE_LANES * sizeof(uint16_t));
     s->thread_bytes = s->row_bytes + s->lane_bytes + s->table_bytes + s->zeros_bytes +
@@ -243,8 +267,10 @@ static struct tile_gradient measure(const struct cvy_conv2d_attr *attr, const st
     s.taps = attr->kernel[0] * attr->kernel[1] / s.fold;
     s.x = side_of(x, s.fold);
     s.dy = side_of(dy, 1);
-    /* Bringing pixels into rows costs twice as much as into lanes. */
-    s.x_in_rows = s.taps > 1 || s.x.plain || s.dy.plain || s.x.blocks <= s.dy.blocks;
+    /* Taps of lanes begin with a line of the cache, taps of rows seldom; but where strides make planes, most of these
+     * are their beginnings. Bringing pixels into rows costs twice as much as into lanes. */
+    s.x_in_rows = s.x.plain || s.dy.plain || (s.taps == 1 ? s.x.blocks <= s.dy.blocks : attr->stride[1] > 1);
+    s.lane_taps = s.taps > 1 && !s.x_in_rows;
     if (gradient_is_matrix_product(attr) && !s.x.plain && !s.dy.plain)
         flatten(&s);
     measure_axis(&s.axis[0]);
@@ -254,7 +280,8 @@ static struct tile_gradient measure(const struct cvy_conv2d_attr *attr, const st
         s.axis[1].shift = 0;
         s.axis[1].pitch = (int32_t)divide_up(s.axis[1].output, TILE_PIXELS) * TILE_PIXELS; /* so that lines are whole */
     }
-    s.axis[1].pitch += s.axis[1].pitch % 2; /* rows begin with a pair */
+    if (s.dy.plain)
+        s.axis[1].pitch += s.axis[1].pitch % 2; /* its rows begin with a pair */
     return s;
 }
 
