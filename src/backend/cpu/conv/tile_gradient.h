@@ -62,7 +62,7 @@ struct cpu_tile_gradient_loops {
     void (*pack_rows)(char *to, size_t pitch, const struct cpu_tile_pixels *pixels);
     /* Pixels into the lane operand: units of two pixels of a block, the blocks `block_bytes` apart. */
     void (*pack_lanes)(char *to, size_t block_bytes, const struct cpu_tile_pixels *pixels);
-    /* Units of pixels 2i and 2i + 1 into those of 2i + 1 and 2i + 2; a zero is behind the last one. */
+    /* Units of pixels 2i and 2i + 1 into those of 2i + 1 and 2i + 2; the last one ends with a zero. */
     void (*shift_lanes)(char *to, const char *from, int32_t units);
     /* Pixels of one plane into a line: number q is from[q * stride] for begin <= q < end, else 0. */
     void (*pack_line)(uint16_t *to, const uint16_t *from, int32_t stride, int32_t begin, int32_t end, int32_t count);
