@@ -18,7 +18,7 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Parameters that become ready one after the other: each stretch of them that is unbroken in the arena is a bucket. */
+/* Some parameters: each stretch of them that is unbroken in the arena is a bucket. */
 static void add_buckets(struct cvy_reducer *reducer, const struct cvy_graph *table, int32_t *params, int32_t count)
 {
     struct cvy_bucket *bucket = NULL;
@@ -64,12 +64,18 @@ void cvy_reducer_split(struct cvy_reducer *reducer, struct cvy_plan *plan)
         plan->ready[i].cut = --reducer->buckets[reducer->bucket_of[plan->ready[i].param]].waiting == 0;
 }
 
-static int64_t elements_of(const struct cvy_plan *plan, int32_t place)
+static int by_number_backwards(const void *a, const void *b)
 {
-    return cvy_shape_elements(&plan->graph.params[plan->ready[place].param].shape);
+    return by_number(b, a);
 }
 
-/* order: for all parameters, in the order in which their gradients become ready. */
+static int64_t elements_of(const struct cvy_plan *plan, int32_t param)
+{
+    return cvy_shape_elements(&plan->graph.params[param].shape);
+}
+
+/* order: room for all parameters. They are taken from the last one to the first, which is about how gradients become
+ * ready: in which order they do is each plan's affair, and ranks may have other kernels or numbers of threads. */
 static void fill_buckets(struct cvy_reducer *reducer, const struct cvy_plan *plan, int32_t *order, int64_t elements)
 {
     const int64_t last = elements / LAST_SHARE;
@@ -78,13 +84,14 @@ static void fill_buckets(struct cvy_reducer *reducer, const struct cvy_plan *pla
 
     for (int32_t i = 0; i < plan->ready_count; i++) {
         order[i] = plan->ready[i].param;
-        left += elements_of(plan, i);
+        left += elements_of(plan, order[i]);
     }
+    qsort(order, (size_t)plan->ready_count, sizeof *order, by_number_backwards);
     for (int32_t i = 0; i < plan->ready_count; i++) {
         const int64_t with_this = left;
 
-        sum += elements_of(plan, i);
-        left -= elements_of(plan, i);
+        sum += elements_of(plan, order[i]);
+        left -= elements_of(plan, order[i]);
         if (sum < elements && left > 0 && (left > last || with_this <= last))
             continue;
         add_buckets(reducer, &plan->graph, order + first, i + 1 - first);
@@ -147,6 +154,7 @@ void cvy_reducer_start(struct cvy_reducer *reducer)
 {
     for (int32_t i = 0; i < reducer->bucket_count; i++)
         reducer->buckets[i].waiting = reducer->buckets[i].parameters;
+    reducer->next = 0;
 }
 
 /* Small buckets are sent in full precision, as between hosts. */
@@ -162,20 +170,29 @@ static cvy_status sum_on_device(const struct cvy_reducer *reducer, const struct 
                                                    small ? CVY_F32 : narrow);
 }
 
-cvy_status cvy_reducer_ready(void *context, int32_t param)
+/* Sums a bucket all of whose parameters are ready. */
+static cvy_status sum_bucket(const struct cvy_reducer *reducer, const struct cvy_bucket *bucket)
 {
-    struct cvy_reducer *reducer = context;
-    struct cvy_bucket *bucket = &reducer->buckets[reducer->bucket_of[param]];
     const struct cvy_store *store = reducer->store;
 
-    if (--bucket->waiting > 0 || reducer->staged)
-        return CVY_OK;
     if (reducer->gradient_sum)
         CVY_TRY(store->device->backend->combine(store->device, CVY_COMBINE_ADD, store->gradients + bucket->first,
                                                 reducer->gradient_sum + bucket->first, bucket->count, 0));
     if (reducer->on_device)
         return sum_on_device(reducer, bucket);
     cvy_comm_worker_post(reducer->worker, store->gradients + bucket->first, bucket->count, reducer->type);
+    return CVY_OK;
+}
+
+cvy_status cvy_reducer_ready(void *context, int32_t param)
+{
+    struct cvy_reducer *reducer = context;
+
+    reducer->buckets[reducer->bucket_of[param]].waiting--;
+    if (reducer->staged)
+        return CVY_OK;
+    for (; reducer->next < reducer->bucket_count && reducer->buckets[reducer->next].waiting == 0; reducer->next++)
+        CVY_TRY(sum_bucket(reducer, &reducer->buckets[reducer->next]));
     return CVY_OK;
 }
 

@@ -5,10 +5,10 @@
 #include "backend/plan.h"
 #include "comm/worker.h"
 
-/* Gradients are summed over the ranks in slices of the arena ("buckets"), each as soon as all of its parameters are
- * ready, so that the sums overlap with the rest of the backward pass: a thread does them, or the devices among
- * themselves. Where the host cannot read the device's memory and devices do not sum, all of them are downloaded after
- * the pass, summed on the host and uploaded again. */
+/* Gradients are summed over the ranks in slices of the arena ("buckets"), each as soon as all of its parameters and
+ * those of the buckets before it are ready: all ranks make the same sums in the same order. They overlap with the rest
+ * of the backward pass: a thread does them, or the devices among themselves. Where the host cannot read the device's
+ * memory and devices do not sum, all of them are downloaded, summed on the host and uploaded again when it is over. */
 struct cvy_reducer {
     struct cvy_comm *comm;   /* borrowed */
     enum cvy_comm_type type; /* the type in which gradients are sent: CVY_COMM_F32 until cvy_reducer_wire_dtype */
@@ -21,14 +21,14 @@ struct cvy_reducer {
         int32_t parameters, waiting;
     } * buckets;
     int32_t bucket_count;
+    int32_t next;                   /* the bucket that is summed next */
     bool on_device;                 /* the devices sum (backend/collective.h) */
     struct cvy_comm_worker *worker; /* NULL: of a single process, sums of devices, or sums after the pass */
     float *staged;                  /* the arena in the host's memory, where the device's cannot be read */
 };
-/* Buckets hold about `elements` elements (25 MB of floats is usual), filled in the order in which the plan's gradients
- * become ready; the last one at most a sixteenth of that, since no more is computed while it is summed. Parameters that
- * the loss does not see have no gradient and are in no bucket. Where devices sum, the plan's captures are split after
- * each bucket. */
+/* Buckets hold about `elements` elements (25 MB of floats is usual), filled from the last parameter on; the last one at
+ * most a sixteenth of that, since no more is computed while it is summed. Parameters that the loss does not see have no
+ * gradient and are in no bucket. Where devices sum, the plan's captures are split after each bucket. */
 CVY_CHECKED cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
                                         struct cvy_plan *plan, int64_t elements);
 /* Another plan of the same network whose gradients it sums: its captures are split likewise. */
