@@ -11,7 +11,8 @@
  *     channels or channels-last (CONVOY_CPU_LAYOUT=blocked or nhwc: with these only), over all rounds so far
  *   + the least bytes of everything else / the faster of copy and triad in this round.
  *
- * The plan is the one of CONVOY_CPU_PATTERNS=never, with each operation by itself; the step is as the environment says.
+ * The plan is the one of CONVOY_CPU_PATTERNS=never and CONVOY_CPU_CHAINS=never, with each operation by itself; the step
+ * is as the environment says.
  * Least bytes: each step of the plan reads every input once and writes every output once. Nothing is counted for
  * reorders and for outputs made again to save memory, which a better plan would not have, nor for what runs only when
  * weights change, nor for reading a tensor that the step before has read or written and that fills at most half of the
@@ -335,7 +336,7 @@ static cvy_status open_bench(struct bench *bench)
     if (!architecture)
         return cvy_fail(CVY_USAGE, "option --arch: unknown network %s", cvy_quote(s->arch));
     CVY_TRY(open_work(s, architecture, &bench->device, &bench->work));
-    if (setenv("CONVOY_CPU_PATTERNS", "never", 1) != 0)
+    if (setenv("CONVOY_CPU_PATTERNS", "never", 1) != 0 || setenv("CONVOY_CPU_CHAINS", "never", 1) != 0)
         return cvy_fail(CVY_FAILED, "the environment cannot be changed");
     CVY_TRY(open_work(s, architecture, &bench->bare_device, &bench->bare));
     return inspect_plan(bench);

@@ -109,6 +109,49 @@ struct cvy_kernel {
     cvy_status (*run_many)(cvy_device *device, const struct cvy_kernel_call *calls, int count);
 };
 
+/* ---- chains ---- */
+/* Steps one after the other that are run part by part: some pixels through all of them, then the next ones, so that
+ * what one step has written the next one finds in the caches. The results are the same bits. */
+
+/* How a prepared kernel can be run so. */
+struct cvy_cut {
+    int64_t pixels; /* of all images of the batch, one after the other */
+    int32_t grain;  /* parts begin at multiples of so many */
+    /* Where they are not 0: parts have exactly so many pixels, and of so many shares each, which begins at part
+     * parts * share / shares, belongs to one thread, in its order. */
+    int32_t part, shares;
+    /* Inputs and outputs that are read and written pixel by pixel, a part's by its run alone. Other inputs are read
+     * before the first part too, other outputs are there after the last one. */
+    uint32_t in, out;
+    uint32_t past; /* outputs that the kernel writes past the caches */
+};
+
+struct cvy_chain_call {
+    const struct cvy_kernel_plan *plan;
+    void *const *in, *const *out;
+    void *scratch;
+    double *seconds; /* what this step takes is added; NULL: it is not measured */
+};
+
+/* An operand that lies, of one part, in the memory of a thread: the step's own is not used, but where an output is
+ * `copied` there, past the caches. */
+struct cvy_chain_local {
+    int32_t call, slot;
+    bool output, copied;
+    size_t at, pixel_bytes; /* bytes from the thread's memory on; of a pixel */
+};
+
+enum { CVY_CHAIN_CALLS = 8, CVY_CHAIN_LOCALS = 16 };
+struct cvy_chain {
+    int32_t count, local_count;
+    struct cvy_chain_call calls[CVY_CHAIN_CALLS];
+    struct cvy_chain_local locals[CVY_CHAIN_LOCALS];
+    int64_t pixels;
+    int32_t part, shares; /* shares 0: any part is anybody's */
+    char *local;          /* `local_bytes` for each of the device's threads, aligned */
+    size_t local_bytes;
+};
+
 /* The measured peak of a device: operations and bytes per second. */
 struct cvy_device_peak {
     double flops_f32;         /* multiply-adds count 2 */
@@ -170,6 +213,12 @@ struct cvy_backend {
     /* Rewrites a graph before it is planned for `batch` samples, where the device has kernels for several nodes
      * together (graph.h); NULL: no rewrites. What it decided about a node is in the node's note. */
     cvy_status (*rewrite)(cvy_device *device, struct cvy_graph *graph, int64_t batch);
+    /* Whether a prepared kernel can be a part of a chain, and how. NULL: there are no chains. */
+    bool (*cut)(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
+                struct cvy_cut *cut);
+    /* Images from so many bytes on are worth a chain. */
+    size_t (*chain_bytes)(const cvy_device *device);
+    cvy_status (*run_chain)(cvy_device *device, const struct cvy_chain *chain);
     /* The layouts that the images of a plan of this type may have, in the order in which they are preferred untimed;
      * how many there are. *why: what decides where there is one, what is known where there are two (static text). NULL:
      * there is no question. */

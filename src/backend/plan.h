@@ -48,6 +48,7 @@ struct cvy_plan_step {
     size_t scratch_offset; /* in the activation area: scratch lives there for its one step */
     double flops;
     double seconds; /* total time spent while profiling */
+    int32_t chain;  /* the chain that it is part of, or -1 */
 };
 
 /* A tensor of the plan: a graph value in one layout. */
@@ -67,6 +68,14 @@ struct cvy_plan_tensor {
     int32_t param;        /* of gradients and running statistics: index in the parameter table */
     int32_t alias;        /* tensor whose memory it takes over (in place), or -1 */
     size_t bytes, offset; /* offset in its memory (activation or constant area) */
+    bool local;           /* only ever there for a part of a chain: it has no memory here */
+};
+
+/* Steps [from, end) of the plan, which are run part by part. */
+struct cvy_plan_chain {
+    int32_t from, end;
+    size_t offset; /* of the threads' memory, in the activation area */
+    struct cvy_chain chain;
 };
 
 /* A gradient is complete after step `step`, and no later step reads it. In ascending order of `step`, then `param`. */
@@ -113,6 +122,8 @@ struct cvy_plan {
     int32_t tensor_count;
     struct cvy_plan_ready *ready;
     int32_t ready_count;
+    struct cvy_plan_chain *chains;
+    int32_t chain_count;
     struct cvy_workspace *workspace; /* borrowed; NULL: memory of its own */
     void *memory;                    /* its own, or NULL */
     char *activations, *constants;   /* one after the other */

@@ -3,14 +3,20 @@
 
 #include "backend/plan_internal.h"
 
+/* What is there for a part of a chain alone stays in the caches. */
+static int64_t bytes_of(const struct cvy_plan *plan, int32_t tensor)
+{
+    return tensor >= 0 && !plan->tensors[tensor].local ? (int64_t)plan->tensors[tensor].bytes : 0;
+}
+
 int64_t cvy_plan_step_bytes(const struct cvy_plan *plan, const struct cvy_plan_step *step)
 {
     int64_t bytes = step->kernel.extra_bytes;
 
     for (int i = 0; i < CVY_MAX_INPUTS; i++)
-        bytes += step->in[i] >= 0 ? (int64_t)plan->tensors[step->in[i]].bytes : 0;
+        bytes += bytes_of(plan, step->in[i]);
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
-        bytes += step->out[i] >= 0 ? (int64_t)plan->tensors[step->out[i]].bytes : 0;
+        bytes += bytes_of(plan, step->out[i]);
     return bytes;
 }
 

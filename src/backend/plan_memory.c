@@ -107,7 +107,8 @@ static void find_aliases(struct cvy_plan *plan)
 
         for (int i = 0; i < CVY_MAX_OUTPUTS; i++) {
             int32_t j = step->kernel.in_place[i], out = step->out[i], root;
-            if (j < 0 || out < 0 || step->in[j] < 0 || plan->tensors[out].storage != CVY_STORE_ACTIVATION)
+            if (j < 0 || out < 0 || step->in[j] < 0 || plan->tensors[out].storage != CVY_STORE_ACTIVATION ||
+                plan->tensors[out].local || plan->tensors[step->in[j]].local)
                 continue;
             root = root_of(plan, step->in[j]);
             if (plan->tensors[step->in[j]].storage != CVY_STORE_ACTIVATION || plan->tensors[root].last != s ||
@@ -122,14 +123,30 @@ static void find_aliases(struct cvy_plan *plan)
 
 static bool owns_block(const struct cvy_plan_tensor *t, enum cvy_storage storage)
 {
-    return t->storage == storage && t->alias < 0 && t->first >= 0;
+    return t->storage == storage && t->alias < 0 && t->first >= 0 && !t->local;
 }
 
-/* A tensor's memory; or, with one of these numbers for `tensor`, the scratch of the one step during which it lives, or
- * all small results. */
-enum { SCRATCH = -1, RESULTS = -2 };
+/* A chain is one moment: what lives during one of its steps lives during all of them. */
+static void join_moments(struct cvy_plan *plan)
+{
+    for (int32_t c = 0; c < plan->chain_count; c++) {
+        const struct cvy_plan_chain *chain = &plan->chains[c];
+        for (int32_t i = 0; i < plan->tensor_count; i++) {
+            struct cvy_plan_tensor *t = &plan->tensors[i];
+            if (!owns_block(t, CVY_STORE_ACTIVATION) || t->first >= chain->end || t->last < chain->from)
+                continue;
+            t->first = t->first > chain->from ? chain->from : t->first;
+            t->last = t->last < chain->end - 1 ? chain->end - 1 : t->last;
+        }
+    }
+}
+
+/* A tensor's memory; or, with one of these numbers for `tensor`, the scratch of a step, which lives during it or during
+ * its chain, what a chain has for its parts, or all small results. */
+enum { SCRATCH = -1, RESULTS = -2, PARTS = -3 };
 struct block {
-    int32_t tensor, first, last;
+    int32_t tensor, index; /* index: of the step or the chain */
+    int32_t first, last;
     size_t bytes, offset;
 };
 
@@ -141,7 +158,7 @@ static int by_size(const void *a, const void *b)
         return x->bytes < y->bytes ? 1 : -1;
     if (x->tensor != y->tensor)
         return x->tensor < y->tensor ? -1 : 1;
-    return x->first < y->first ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
 }
 
 static int by_offset(const void *a, const void *b)
@@ -183,7 +200,7 @@ static bool is_small_result(const struct cvy_plan *plan, const struct cvy_plan_t
 /* The blocks of all activations, unplaced; returns their number. */
 static int32_t list_blocks(struct cvy_plan *plan, struct block *blocks)
 {
-    struct block results = {RESULTS, plan->step_count, plan->step_count, 0, 0};
+    struct block results = {RESULTS, 0, plan->step_count, plan->step_count, 0, 0};
     int32_t count = 0;
 
     for (int32_t t = 0; t < plan->tensor_count; t++) {
@@ -192,17 +209,26 @@ static int32_t list_blocks(struct cvy_plan *plan, struct block *blocks)
             results.first = tensor->first < results.first ? tensor->first : results.first;
             results.bytes += CVY_PLAN_ALIGNMENT;
         } else if (owns_block(tensor, CVY_STORE_ACTIVATION)) {
-            blocks[count++] = (struct block){t, tensor->first, tensor->last, align_up(tensor->bytes), 0};
+            blocks[count++] = (struct block){t, 0, tensor->first, tensor->last, align_up(tensor->bytes), 0};
         }
     }
     if (results.bytes)
         blocks[count++] = results;
     for (int32_t s = 0; s < plan->step_count; s++) {
         const size_t scratch = align_up(plan->steps[s].kernel.scratch_bytes);
+        const int32_t chain = plan->steps[s].chain;
+        const int32_t first = chain < 0 ? s : plan->chains[chain].from,
+                      last = chain < 0 ? s : plan->chains[chain].end - 1;
         if (scratch)
-            blocks[count++] = (struct block){SCRATCH, s, s, scratch, 0};
+            blocks[count++] = (struct block){SCRATCH, s, first, last, scratch, 0};
         if (scratch > plan->scratch_bytes)
             plan->scratch_bytes = scratch;
+    }
+    for (int32_t c = 0; c < plan->chain_count; c++) {
+        const struct cvy_plan_chain *chain = &plan->chains[c];
+        const size_t bytes = align_up(chain->chain.local_bytes * (size_t)plan->device->threads);
+        if (bytes)
+            blocks[count++] = (struct block){PARTS, c, chain->from, chain->end - 1, bytes, 0};
     }
     return count;
 }
@@ -215,7 +241,9 @@ static void reserve_block(struct cvy_plan *plan, const struct block *block)
     if (block->tensor >= 0)
         plan->tensors[block->tensor].offset = offset;
     else if (block->tensor == SCRATCH)
-        plan->steps[block->first].scratch_offset = offset;
+        plan->steps[block->index].scratch_offset = offset;
+    else if (block->tensor == PARTS)
+        plan->chains[block->index].offset = offset;
     for (int32_t t = 0; block->tensor == RESULTS && t < plan->tensor_count; t++) {
         if (!is_small_result(plan, &plan->tensors[t]))
             continue;
@@ -228,7 +256,7 @@ static void reserve_block(struct cvy_plan *plan, const struct block *block)
 
 static cvy_status place_activations(struct cvy_plan *plan)
 {
-    const size_t capacity = (size_t)plan->tensor_count + (size_t)plan->step_count + 1;
+    const size_t capacity = (size_t)plan->tensor_count + (size_t)plan->step_count + (size_t)plan->chain_count + 1;
     struct block *blocks = cvy_calloc(capacity, sizeof *blocks);
     struct block **conflicts = cvy_calloc(capacity, sizeof *conflicts);
     int32_t count;
@@ -253,7 +281,9 @@ fail:
 cvy_status cvy_plan_layout(struct cvy_plan *plan)
 {
     find_live_ranges(plan);
+    cvy_plan_find_locals(plan);
     find_aliases(plan);
+    join_moments(plan);
     CVY_TRY(place_activations(plan));
     for (int32_t t = 0; t < plan->tensor_count; t++) {
         struct cvy_plan_tensor *tensor = &plan->tensors[t];

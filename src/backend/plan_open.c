@@ -89,11 +89,13 @@ void cvy_workspace_close(struct cvy_workspace *workspace)
 
 /* ---- opening ---- */
 
-/* Where a tensor lies; NULL for inputs, which are bound later. */
+/* Where a tensor lies; NULL for inputs, which are bound later, and for what is there in parts alone. */
 static void *tensor_memory(const struct cvy_plan *plan, int32_t index)
 {
     const struct cvy_plan_tensor *t = &plan->tensors[index];
 
+    if (t->local)
+        return NULL;
     switch (t->storage) {
     case CVY_STORE_ACTIVATION:
         return plan->activations + t->offset;
@@ -122,6 +124,7 @@ static void resolve_pointers(struct cvy_plan *plan)
         if (step->kernel.scratch_bytes)
             step->scratch_ptr = plan->activations + step->scratch_offset;
     }
+    cvy_plan_resolve_chains(plan);
 }
 
 static int by_step(const void *a, const void *b)
@@ -294,6 +297,7 @@ cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *device, struct cv
     CVY_GOTO(rewrite(plan));
     CVY_GOTO(cvy_plan_choose_images(plan));
     CVY_GOTO(cvy_plan_build(plan));
+    CVY_GOTO(cvy_plan_find_chains(plan));
     CVY_GOTO(cvy_plan_layout(plan));
     CVY_GOTO(list_ready_gradients(plan));
     return CVY_OK;
@@ -327,6 +331,7 @@ void cvy_plan_drop(struct cvy_plan *plan)
     cvy_free(plan->steps);
     cvy_free(plan->tensors);
     cvy_free(plan->ready);
+    cvy_free(plan->chains);
     *plan = (struct cvy_plan){.device = plan->device, .store = plan->store, .graph = plan->graph, .batch = plan->batch};
 }
 

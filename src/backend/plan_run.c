@@ -84,6 +84,15 @@ static cvy_status run_at_once(struct cvy_plan *plan, int32_t from, int32_t count
     return status == CVY_OK ? CVY_OK : cvy_fail_context(status, "%d times %s", (int)count, kernel->name);
 }
 
+static cvy_status run_chain(struct cvy_plan *plan, const struct cvy_plan_chain *chain)
+{
+    struct cvy_chain now = chain->chain;
+
+    for (int32_t c = 0; plan->profile && c < now.count; c++)
+        now.calls[c].seconds = &plan->steps[chain->from + c].seconds;
+    return plan->device->backend->run_chain(plan->device, &now);
+}
+
 /* All others of a stretch. */
 static cvy_status run_steps(struct cvy_plan *plan, int32_t from, int32_t end, const struct cvy_plan_pass *pass)
 {
@@ -93,6 +102,13 @@ static cvy_status run_steps(struct cvy_plan *plan, int32_t from, int32_t end, co
         count = 1;
         if (plan->steps[s].setup)
             continue;
+        if (plan->steps[s].chain >= 0) {
+            const struct cvy_plan_chain *chain = &plan->chains[plan->steps[s].chain];
+            CVY_TRY(run_chain(plan, chain));
+            count = chain->end - s;
+            CVY_TRY(notify_ready(plan, s + count, &ready, pass));
+            continue;
+        }
         count = cvy_plan_at_once(plan, s, end);
         if (count > 1)
             CVY_TRY(run_at_once(plan, s, count));

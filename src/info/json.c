@@ -112,6 +112,10 @@ static void step_json(struct cvy_json *json, const struct cvy_info_facts *facts,
     cvy_json_put_number(json, "flops", step->flops);
     cvy_json_put_int(json, "bytes", (int64_t)bytes);
     cvy_json_put_int(json, "scratch_bytes", (int64_t)step->kernel.scratch_bytes);
+    if (step->chain >= 0) {
+        cvy_json_put_int(json, "chain", step->chain);
+        cvy_json_put_int(json, "chain_pixels", facts->plan->chains[step->chain].chain.part);
+    }
     if (facts->runs > 0)
         put_rates(json, step->seconds, step->flops, (double)bytes);
     cvy_json_end_object(json);

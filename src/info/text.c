@@ -108,6 +108,16 @@ static void add_speed(double seconds, double flops, double bytes, bool product, 
     cvy_text_printf(text, " %9.3f ms %7.1f %-7s", seconds * 1e3, rate, product ? "GFLOP/s" : "GB/s");
 }
 
+/* What is said of a step that is run part by part. */
+static void chain_text(const struct cvy_plan_chain *chain, bool first, struct cvy_text *text)
+{
+    if (first)
+        cvy_text_printf(text, "  [with the next %s, %d pixels at a time]", chain->chain.count == 2 ? "one" : "ones",
+                        (int)chain->chain.part);
+    else
+        cvy_text_puts(text, "  [with the one before]");
+}
+
 static void step_text(const struct cvy_info_facts *facts, const struct cvy_plan_step *step, struct cvy_text *text)
 {
     cvy_text_printf(text, "%-8s %-26s %-22s", cvy_info_phase(step), cvy_ops[step->desc.op].name,
@@ -129,6 +139,9 @@ static void step_text(const struct cvy_info_facts *facts, const struct cvy_plan_
     }
     if (strcmp(step->kernel.reason, CVY_REASON_FIRST) != 0)
         cvy_text_printf(text, "  [%s]", step->kernel.reason);
+    if (step->chain >= 0)
+        chain_text(&facts->plan->chains[step->chain],
+                   step == &facts->plan->steps[facts->plan->chains[step->chain].from], text);
     cvy_text_puts(text, "\n");
 }
 

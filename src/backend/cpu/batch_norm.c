@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "backend/cpu/batch_norm.h"
+#include "backend/cpu/parts.h"
 #include "backend/cpu/sign.h"
 
 static struct batch_norm state_of(cvy_device *device, const struct cvy_op_desc *desc)
@@ -308,34 +309,76 @@ cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, 
     return CVY_OK;
 }
 
-cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                              void *scratch)
+static struct forward forward_of(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                 void *const *out, void *scratch)
 {
     const struct batch_norm *state = plan->state;
     const struct cpu_image *image = &state->image;
-    const struct forward f = {.loops = cpu_loops_for(device, state->image.dtype),
-                              .state = state,
-                              .x = in[0],
-                              .gamma = in[1],
-                              .beta = in[2],
-                              .running_mean = in[3],
-                              .running_var = in[4],
-                              .residual = in[5],
-                              .given_mean = in[6],
-                              .given_var = in[7],
-                              .y = out[0],
-                              .sign = out[5],
-                              .mean = out[1],
-                              .rstd = out[2],
-                              .new_mean = out[3],
-                              .new_var = out[4],
-                              .kept = kept_at(device, image, in[6], scratch),
-                              .count = own_count(image) * cvy_device_ranks(device)};
-    return batch_norm_run_pass(device, image,
-                               &(struct batch_norm_pass){f.given_mean ? NULL : forward_measure, forward_share,
-                                                         forward_finish, f.y ? forward_apply : NULL, &f,
-                                                         f.kept.shared});
+    return (struct forward){.loops = cpu_loops_for(device, state->image.dtype),
+                            .state = state,
+                            .x = in[0],
+                            .gamma = in[1],
+                            .beta = in[2],
+                            .running_mean = in[3],
+                            .running_var = in[4],
+                            .residual = in[5],
+                            .given_mean = in[6],
+                            .given_var = in[7],
+                            .y = out[0],
+                            .sign = out[5],
+                            .mean = out[1],
+                            .rstd = out[2],
+                            .new_mean = out[3],
+                            .new_var = out[4],
+                            .kept = kept_at(device, image, in[6], scratch),
+                            .count = own_count(image) * cvy_device_ranks(device)};
 }
+
+static cvy_status run_forward(cvy_device *device, const struct forward *f, bool apply)
+{
+    return batch_norm_run_pass(device, &f->state->image,
+                               &(struct batch_norm_pass){f->given_mean ? NULL : forward_measure, forward_share,
+                                                         forward_finish, apply ? forward_apply : NULL, f,
+                                                         f->kept.shared});
+}
+
+cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                              void *scratch)
+{
+    const struct forward f = forward_of(device, plan, in, out, scratch);
+    return run_forward(device, &f, f.y);
+}
+
+/* ---- forward, part by part ----
+ * With statistics that are given alone: what the pass for them has read last the next one reads first. */
+
+static bool cut_forward(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
+                        struct cvy_cut *cut)
+{
+    const struct batch_norm *const state = plan->state;
+    (void)device;
+    if (!batch_norm_cut(state, cut) || !cvy_tensor_present(&desc->out[0]) || !cvy_tensor_present(&desc->in[6]))
+        return false;
+    cut->in = 1U << 0 | 1U << 5;
+    cut->out = 1U << 0 | 1U << 5;
+    cut->past = state->stream && state->image.channels % (2 * CPU_LANES) == 0 ? 1U << 0 : 0;
+    return true;
+}
+
+static cvy_status begin_forward(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                void *const *out, void *scratch)
+{
+    const struct forward f = forward_of(device, plan, in, out, scratch);
+    return run_forward(device, &f, false);
+}
+
+static void run_forward_part(cvy_device *device, const struct cpu_part *part)
+{
+    const struct forward f = forward_of(device, part->plan, part->in, part->out, part->scratch);
+    batch_norm_write_part(f.loops, f.state, part, f.y, f.sign, f.x, f.residual, f.kept.lanes);
+}
+
+const struct cpu_parts cpu_batch_norm_parts = {.cut = cut_forward, .begin = begin_forward, .run = run_forward_part};
 
 /* ---- backward ----
  * With g = masked dy, m = N H W and means over the batch:
@@ -494,35 +537,87 @@ cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *de
     return CVY_OK;
 }
 
-cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                                  void *const *out, void *scratch)
+static struct backward backward_of(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                   void *const *out, void *scratch)
 {
     const struct batch_norm *state = plan->state;
     const struct cpu_image *image = &state->image;
-    const struct backward f = {.loops = cpu_loops_for(device, state->image.dtype),
-                               .state = state,
-                               .x = in[0],
-                               .gamma = in[1],
-                               .beta = in[2],
-                               .mean = in[3],
-                               .rstd = in[4],
-                               .dy = in[5],
-                               .y = state->sign ? NULL : in[6],
-                               .sign = state->sign ? in[6] : NULL,
-                               .more = in[7],
-                               .given_dgamma = in[8],
-                               .given_dbeta = in[9],
-                               .dx = out[0],
-                               .dgamma = out[1],
-                               .dbeta = out[2],
-                               .g = out[3]  ? out[3]
-                                    : in[7] ? out[0]
-                                            : NULL,
-                               .kept = kept_at(device, image, in[8], scratch),
-                               .count = own_count(image) * cvy_device_ranks(device)};
-    for (int64_t b = 0; b < image->blocks; b++)
-        batch_norm_affine(f.mean, f.rstd, f.gamma, f.beta, b * image->block, image->block, &f.kept.lanes[b]);
-    return batch_norm_run_pass(device, image,
-                               &(struct batch_norm_pass){f.given_dgamma ? NULL : backward_measure, backward_share,
-                                                         backward_finish, backward_apply, &f, f.kept.shared});
+    return (struct backward){.loops = cpu_loops_for(device, state->image.dtype),
+                             .state = state,
+                             .x = in[0],
+                             .gamma = in[1],
+                             .beta = in[2],
+                             .mean = in[3],
+                             .rstd = in[4],
+                             .dy = in[5],
+                             .y = state->sign ? NULL : in[6],
+                             .sign = state->sign ? in[6] : NULL,
+                             .more = in[7],
+                             .given_dgamma = in[8],
+                             .given_dbeta = in[9],
+                             .dx = out[0],
+                             .dgamma = out[1],
+                             .dbeta = out[2],
+                             .g = out[3]  ? out[3]
+                                  : in[7] ? out[0]
+                                          : NULL,
+                             .kept = kept_at(device, image, in[8], scratch),
+                             .count = own_count(image) * cvy_device_ranks(device)};
 }
+
+static cvy_status run_backward(cvy_device *device, const struct backward *f, bool apply)
+{
+    const struct cpu_image *image = &f->state->image;
+    for (int64_t b = 0; b < image->blocks; b++)
+        batch_norm_affine(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &f->kept.lanes[b]);
+    return batch_norm_run_pass(device, image,
+                               &(struct batch_norm_pass){f->given_dgamma ? NULL : backward_measure, backward_share,
+                                                         backward_finish, apply ? backward_apply : NULL, f,
+                                                         f->kept.shared});
+}
+
+cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                  void *const *out, void *scratch)
+{
+    const struct backward f = backward_of(device, plan, in, out, scratch);
+    return run_backward(device, &f, true);
+}
+
+/* ---- backward, part by part ---- */
+
+/* Without given sums only where images are large: else what the pass for them has read last the next one, which goes
+ * backwards, finds in the caches. */
+static bool cut_backward(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
+                         struct cvy_cut *cut)
+{
+    const bool given = cvy_tensor_present(&desc->in[8]), alone = !cvy_tensor_present(&desc->in[7]);
+    if (!batch_norm_cut(plan->state, cut) || !alone || cvy_tensor_present(&desc->out[3]))
+        return false;
+    if (!given && cpu_tensor_bytes(device, &desc->in[0]) < 4 * cpu_chain_bytes(device))
+        return false;
+    cut->in = given ? 1U << 0 | 1U << 5 | 1U << 6 : 0; /* the sums are of all of them */
+    cut->out = 1U << 0;
+    return true;
+}
+
+static cvy_status begin_backward(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                 void *const *out, void *scratch)
+{
+    const struct backward f = backward_of(device, plan, in, out, scratch);
+    return run_backward(device, &f, false);
+}
+
+static void run_backward_part(cvy_device *device, const struct cpu_part *part)
+{
+    const struct backward f = backward_of(device, part->plan, part->in, part->out, part->scratch);
+    const size_t at = batch_norm_part_offset(f.state, part);
+    struct cpu_rows rows = cpu_rows_of(&f.state->image, f.state->image.blocks);
+    rows.pixels = (size_t)part->count;
+    rows.stream = f.state->stream && !part->near && f.dx != f.x && f.dx != f.dy;
+    rows.sign = cpu_sign_at(f.sign, at);
+    f.loops->rows_bwd(cpu_run_at(f.dx, at), cpu_run_of(f.x, at), cpu_run_of(f.dy, at), cpu_run_of(f.y, at), &rows,
+                      f.kept.lanes, f.kept.slopes, f.state->activation);
+}
+
+const struct cpu_parts cpu_batch_norm_bwd_parts = {
+    .cut = cut_backward, .begin = begin_backward, .run = run_backward_part};

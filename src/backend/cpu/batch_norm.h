@@ -4,6 +4,7 @@
 #define CVY_BACKEND_CPU_BATCH_NORM_H
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/parts.h"
 
 struct batch_norm {
     struct cpu_image image;
@@ -27,6 +28,14 @@ void batch_norm_affine(const float *mean, const float *rstd, const float *gamma,
  * blocks. */
 void batch_norm_write(const struct cpu_loops *loops, const struct batch_norm *state, void *y, uint32_t *sign,
                       const void *x, const void *residual, const struct cpu_affine *lanes, int64_t b, int64_t end);
+
+/* Part by part: channels-last images alone. */
+bool batch_norm_cut(const struct batch_norm *state, struct cvy_cut *cut);
+/* Bytes from pixel 0 of all images to the part's first one. */
+size_t batch_norm_part_offset(const struct batch_norm *state, const struct cpu_part *part);
+/* batch_norm_write for the pixels of a part; all pointers are to pixel 0. */
+void batch_norm_write_part(const struct cpu_loops *loops, const struct batch_norm *state, const struct cpu_part *part,
+                           void *y, void *sign, const void *x, const void *residual, const struct cpu_affine *lanes);
 
 /* Both directions of training measure an image, finish the numbers of each block of channels from all images, and apply
  * them to every image. Blocks [b, end) of image n at a time: more than one where the image is channels-last

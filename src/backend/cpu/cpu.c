@@ -80,6 +80,8 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
     if (status == CVY_OK)
         status = cpu_choose_patterns(cpu);
     if (status == CVY_OK)
+        status = cpu_choose_chains(cpu);
+    if (status == CVY_OK)
         status = cvy_autotuner_open(&cpu->base, &cpu->base.autotuner);
     if (status != CVY_OK) {
         cpu_close(&cpu->base);
@@ -228,6 +230,9 @@ const struct cvy_backend cvy_backend_cpu = {
     .update = cpu_update,
     .combine = cpu_combine,
     .rewrite = cpu_rewrite,
+    .cut = cpu_cut_kernel,
+    .chain_bytes = cpu_chain_bytes,
+    .run_chain = cpu_run_chain,
     .images = cpu_images,
     .tensor_bytes = cpu_tensor_bytes,
     .measure_peak = cpu_device_peak,

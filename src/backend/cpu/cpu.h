@@ -35,6 +35,7 @@ struct cpu_device {
     bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
     enum cpu_patterns patterns;
     size_t stream_bytes; /* images of this size are written past the cache */
+    size_t chain_bytes;  /* steps whose images have this size are run part by part (chain.c) */
     int32_t chunk_units; /* of gradients of weights in bf16 by vectors (conv/weight_gradient_plan.c) */
     struct cpu_onednn *onednn;
     const struct cpu_int8_kernels *int8;           /* of the instruction set in use (int8.h) */
@@ -51,6 +52,13 @@ void cpu_add_setting(struct cpu_device *device, const char *name, const char *va
 /* Reads CONVOY_CPU_CHUNK (conv/weight_gradient_plan.c): CVY_USAGE when it is none of auto, short, long. auto: long
  * where a core's first cache has 48 KiB. Their length changes how sums round. */
 CVY_CHECKED cvy_status cpu_choose_chunks(struct cpu_device *device);
+
+/* Reads CONVOY_CPU_CHAINS (chain.c): CVY_USAGE when it is none of auto, always, never. It does not change results. */
+CVY_CHECKED cvy_status cpu_choose_chains(struct cpu_device *device);
+size_t cpu_chain_bytes(const cvy_device *device);
+bool cpu_cut_kernel(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
+                    struct cvy_cut *cut);
+cvy_status cpu_run_chain(cvy_device *device, const struct cvy_chain *chain);
 
 /* The loops of those given that there are tiles of bf16 for: those of the processor (AMX), or arrays in memory, which
  * do the same slowly, for tests (CONVOY_CPU_TILES=model, on processors with the vectors that do the rest). NULL: none.

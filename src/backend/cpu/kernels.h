@@ -130,6 +130,10 @@ struct cpu_kernels {
                 const struct cpu_update_run *run);
     void (*rmsprop)(float *weights, float *momentum, float *squares, const float *gradients, size_t count,
                     const struct cpu_update_run *run);
+    /* Copies whole lines of 64 bytes, aligned, past the cache where the processor can; finish_past() before another
+     * thread reads them. */
+    void (*copy_past)(void *to, const void *from, size_t bytes);
+    void (*finish_past)(void);
     /* y += share (x - y) */
     void (*towards)(float *y, const float *x, size_t count, float share);
     /* The largest of `count` numbers of each row, -infinity where there is none; NaN does not count. */

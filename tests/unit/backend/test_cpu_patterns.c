@@ -2,100 +2,11 @@
  * them: what is fused where, and that loss, gradients and running statistics are as near to the plain graph in double
  * as those of the plan without. */
 #include "backend/plan.h"
-#include "base/rng.h"
 #include "base/system.h"
-#include "ops/ops.h"
+#include "support_bottleneck.h"
 #include "support_executor.h"
-#include "support_graph.h"
-#include "support_store.h"
 #include "support_test.h"
 #include "support_tiles.h"
-
-enum { BATCH = 3, CLASSES = 5, MOST_BYTES = BATCH * 12 * 12 * 3 };
-
-/* ---- networks ---- */
-
-struct network {
-    int32_t height, width, stride; /* of the first block's 3x3 convolution and projection */
-    int32_t last_stride;           /* of those of a third block, with a projection; 0: there is none */
-    const char *freeze;            /* NULL: everything is trained */
-};
-
-static cvy_val conv_norm(struct cvy_graph *g, const char *name, cvy_val x, int32_t out, int32_t kernel, int32_t stride)
-{
-    const double terms = (double)g->values[x].shape.dim[1] * kernel * kernel;
-
-    cvy_scope_push(g, name);
-    x = cvy_conv2d(g, x,
-                   &(struct cvy_conv2d){.out = out,
-                                        .kernel = kernel,
-                                        .stride = stride,
-                                        .pad = kernel / 2,
-                                        .init = {CVY_INIT_NORMAL, (float)sqrt(2 / terms)}});
-    cvy_scope_push(g, "bn");
-    x = cvy_batch_norm(g, x, &(struct cvy_batch_norm){0});
-    cvy_scope_pop(g);
-    cvy_scope_pop(g);
-    return x;
-}
-
-/* stride 0: the input itself is added. */
-static cvy_val bottleneck(struct cvy_graph *g, const char *name, cvy_val x, int32_t inner, int32_t out, int32_t stride)
-{
-    cvy_val y, shortcut = x;
-
-    cvy_scope_push(g, name);
-    y = cvy_relu(g, conv_norm(g, "conv1", x, inner, 1, 1));
-    y = cvy_relu(g, conv_norm(g, "conv2", y, inner, 3, stride ? stride : 1));
-    y = conv_norm(g, "conv3", y, out, 1, 1);
-    if (stride)
-        shortcut = conv_norm(g, "projection", x, out, 1, stride);
-    cvy_scope_pop(g);
-    return cvy_relu(g, cvy_add(g, y, shortcut));
-}
-
-static cvy_val blocks(struct cvy_graph *g, const struct network *network, cvy_val x)
-{
-    x = cvy_relu(g, conv_norm(g, "stem", x, 64, 3, 1));
-    x = bottleneck(g, "first", x, 32, 128, network->stride);
-    x = bottleneck(g, "second", x, 32, 128, 0);
-    return network->last_stride ? bottleneck(g, "third", x, 64, 96, network->last_stride) : x;
-}
-
-/* In `dtype`, fused but in double. */
-static void build(struct cvy_graph *g, const struct network *network, bool training, enum cvy_dtype dtype)
-{
-    const float mean[] = {120, 115, 105}, std[] = {58, 57, 56};
-    const bool fuse = dtype != CVY_F64;
-    cvy_val x, target, scale, loss;
-
-    cvy_graph_init(g, training);
-    g->freeze = network->freeze;
-    x = cvy_graph_input(g, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, network->height, network->width), true);
-    x = cvy_global_avg_pool(g, blocks(g, network, cvy_normalize(g, x, mean, std)));
-    cvy_scope_push(g, "fc");
-    x = cvy_linear(g, x, CLASSES);
-    cvy_scope_pop(g);
-    cvy_graph_result(g, CVY_RESULT_NAMED, "logits", -1, x);
-    if (training) {
-        target = cvy_graph_input(g, "target", CVY_I32, cvy_shape1(CVY_BATCH), false);
-        scale = cvy_graph_input(g, "loss_scale", CVY_F32, cvy_shape0(), false);
-        loss = cvy_softmax_cross_entropy(g, x, target, 0.1F);
-        cvy_graph_result(g, CVY_RESULT_NAMED, "loss", -1, loss);
-        if (fuse)
-            cvy_rewrite_fuse_training(g);
-        cvy_graph_backward(g, cvy_ops, loss, scale);
-        if (fuse) {
-            cvy_rewrite_recompute(g);
-            cvy_rewrite_fuse_backward(g);
-        }
-    } else {
-        cvy_rewrite_fuse_inference(g);
-    }
-    if (dtype != CVY_F32)
-        cvy_rewrite_precision(g, cvy_ops, dtype);
-    check_graph(g);
-}
 
 /* ---- what is fused ---- */
 
@@ -166,89 +77,35 @@ static void expect_fused(const char *what, struct fused found, struct fused expe
 
 /* ---- one run ---- */
 
+enum { BATCH = 3 };
+
 struct outcome {
     struct fused fused;
-    double loss;
-    float *gradients, *state; /* in the order of the parameter table */
-    int64_t gradient_count, state_count;
+    struct bottleneck_outcome made;
 };
 
-static double read_loss(struct cvy_plan *plan, bool wide)
+static void inspect(const struct cvy_plan *plan, void *context)
 {
-    double loss;
-    float narrow;
-
-    if (wide) {
-        assert_int_equal(cvy_plan_read(plan, "loss", &loss, sizeof loss), CVY_OK);
-        return loss;
-    }
-    assert_int_equal(cvy_plan_read(plan, "loss", &narrow, sizeof narrow), CVY_OK);
-    return (double)narrow;
+    *(struct fused *)context = count_fused(plan);
 }
 
-static void bind(struct cvy_plan *plan, bool wide)
+static struct outcome run(const char *device, int threads, const struct bottleneck_network *network)
 {
-    static uint8_t image[MOST_BYTES];
-    static const int32_t labels[BATCH] = {4, 0, 2};
-    static const float scale = 8;
-    static const double wide_scale = 8;
-    struct cvy_rng rng = cvy_rng_new(2, CVY_RNG_TEST, 0, 0);
-
-    for (size_t i = 0; i < sizeof image; i++)
-        image[i] = (uint8_t)cvy_rng_below(&rng, 256);
-    assert_int_equal(cvy_plan_bind(plan, "image", image), CVY_OK);
-    assert_int_equal(cvy_plan_bind(plan, "target", labels), CVY_OK);
-    wide = wide && plan->graph.values[plan->graph.input_list[2].value].dtype == CVY_F64;
-    assert_int_equal(cvy_plan_bind(plan, "loss_scale", wide ? (const void *)&wide_scale : (const void *)&scale),
-                     CVY_OK);
-}
-
-/* In bf16, or on the reference in double. Twice, so that the second finds what the first left in memory. */
-static struct outcome run(const char *device_name, int threads, const struct network *network)
-{
-    const bool wide = strcmp(device_name, "ref") == 0;
-    cvy_device *device = executor_device(device_name, threads);
     struct outcome outcome;
-    struct cvy_store store;
-    struct cvy_graph graph;
-    struct cvy_plan plan;
 
-    build(&graph, network, true, wide ? CVY_F64 : CVY_BF16);
-    assert_int_equal(cvy_store_open(&store, device, graph.trainable_elements, graph.state_elements, true), CVY_OK);
-    if (cvy_plan_open(&plan, device, &store, &graph, BATCH) != CVY_OK)
-        fail_msg("%s", cvy_error());
-    bind(&plan, wide);
-    for (int round = 0; round < (wide ? 1 : 2); round++) {
-        store_fill(&plan.graph, &store); /* host memory; the running statistics start again */
-        if (cvy_plan_run(&plan, NULL) != CVY_OK)
-            fail_msg("%s: %s", device_name, cvy_error());
-    }
-    outcome = (struct outcome){.fused = count_fused(&plan),
-                               .loss = read_loss(&plan, wide),
-                               .gradients = store_copy(store.gradients, store.trainable_elements),
-                               .state = store_copy(store.state, store.state_elements),
-                               .gradient_count = store.trainable_elements,
-                               .state_count = store.state_elements};
-    cvy_plan_close(&plan);
-    cvy_store_close(&store);
-    cvy_device_close(device);
+    outcome.made = bottleneck_run(device, threads, network, BATCH, inspect, &outcome.fused);
     return outcome;
 }
 
-static void release(struct outcome *outcome)
-{
-    free(outcome->gradients);
-    free(outcome->state);
-}
-
-static struct fused plan_only(const struct network *network, bool training, enum cvy_dtype dtype, int64_t batch)
+static struct fused plan_only(const struct bottleneck_network *network, bool training, enum cvy_dtype dtype,
+                              int64_t batch)
 {
     cvy_device *device = executor_device("cpu", 2);
     struct cvy_graph graph;
     struct cvy_plan plan;
     struct fused fused;
 
-    build(&graph, network, training, dtype);
+    bottleneck_build(&graph, network, training, dtype);
     if (cvy_plan_prepare(&plan, device, NULL, &graph, batch) != CVY_OK)
         fail_msg("%s", cvy_error());
     fused = count_fused(&plan);
@@ -294,15 +151,15 @@ static double compare_tensor(const struct cvy_param *param, const float *fused, 
     return log((far + floor) / (usual + floor));
 }
 
-static void compare(const struct network *network, const struct outcome *fused, const struct outcome *apart,
-                    const struct outcome *exact)
+static void compare(const struct bottleneck_network *network, const struct bottleneck_outcome *fused,
+                    const struct bottleneck_outcome *apart, const struct bottleneck_outcome *exact)
 {
     struct cvy_graph table;
     double logarithms = 0;
     int count = 0;
 
     assert_true(fabs(fused->loss - exact->loss) <= LIMIT_LOSS && fabs(apart->loss - exact->loss) <= LIMIT_LOSS);
-    build(&table, network, true, CVY_F64);
+    bottleneck_build(&table, network, true, CVY_F64);
     for (int32_t p = 0; p < table.param_count; p++) {
         const struct cvy_param *param = &table.params[p];
         if (param->kind != CVY_PARAM_TRAINABLE && param->kind != CVY_PARAM_STATE)
@@ -315,13 +172,6 @@ static void compare(const struct network *network, const struct outcome *fused, 
     cvy_graph_release(&table);
     if (!(exp(logarithms / count) <= LIMIT_MEAN_RATIO))
         fail_msg("on average %.3g times as far from double as without", exp(logarithms / count));
-}
-
-static void same_bits(const struct outcome *one, const struct outcome *other)
-{
-    assert_memory_equal(&one->loss, &other->loss, sizeof one->loss);
-    assert_memory_equal(one->gradients, other->gradients, (size_t)one->gradient_count * sizeof *one->gradients);
-    assert_memory_equal(one->state, other->state, (size_t)one->state_count * sizeof *one->state);
 }
 
 /* ---- the cases ---- */
@@ -342,14 +192,14 @@ static const struct fused fused_three = {
     .measured = 8, .given = 8, .within = 3, .ends = 2, .signs = 2, .summed = 5, .normalised = 6, .remade = 6};
 /* Pixels are no multiple of a tile's or a group's: 3 * 12 * 10; 3 * 7 * 7 before the stride and 3 * 4 * 4 after it. */
 static const struct {
-    struct network network;
+    struct bottleneck_network network;
     const struct fused *fused;
     int remade; /* without */
 } cases[] = {{{12, 10, 1, 0, NULL}, &fused_two, 8}, {{7, 7, 2, 1, NULL}, &fused_three, 12}};
 
 static void check_case(size_t i)
 {
-    const struct network *const network = &cases[i].network;
+    const struct bottleneck_network *const network = &cases[i].network;
     struct outcome exact = run("ref", 2, network), fused, apart;
 
     setenv("CONVOY_CPU_PATTERNS", "always", 1);
@@ -358,16 +208,16 @@ static void check_case(size_t i)
     for (int threads = 2; threads <= 5; threads += 3) {
         struct outcome other = run("cpu", threads, network);
         expect_fused("with more threads", other.fused, *cases[i].fused);
-        same_bits(&other, &fused);
-        release(&other);
+        bottleneck_same_bits(&other.made, &fused.made);
+        bottleneck_release(&other.made);
     }
     setenv("CONVOY_CPU_PATTERNS", "never", 1);
     apart = run("cpu", 2, network);
     expect_fused("never", apart.fused, (struct fused){.remade = cases[i].remade});
-    compare(network, &fused, &apart, &exact);
-    release(&fused);
-    release(&apart);
-    release(&exact);
+    compare(network, &fused.made, &apart.made, &exact.made);
+    bottleneck_release(&fused.made);
+    bottleneck_release(&apart.made);
+    bottleneck_release(&exact.made);
 }
 
 static void with_tiles(bool model)
@@ -392,7 +242,7 @@ static void test_model(void **state)
 
 static void test_elsewhere(void **state)
 {
-    const struct network *network = &cases[0].network;
+    const struct bottleneck_network *network = &cases[0].network;
     const struct fused nothing = {.remade = cases[0].remade};
 
     tiles_need(true);
@@ -408,7 +258,7 @@ static void test_elsewhere(void **state)
  * weights always make their input. */
 static void test_large(void **state)
 {
-    const struct network *network = &cases[0].network;
+    const struct bottleneck_network *network = &cases[0].network;
     const struct fused small = {.normalised = 4, .remade = 4};
     const struct fused large = {.measured = 3 /* conv3 of both blocks, the projection */,
                                 .given = 3,
@@ -429,7 +279,7 @@ static void test_large(void **state)
  * reads the stem's output again. */
 static void test_frozen(void **state)
 {
-    struct network network = cases[0].network;
+    struct bottleneck_network network = cases[0].network;
     struct fused expected = fused_two;
 
     tiles_need(true);

@@ -27,6 +27,7 @@
 
 #include "backend/cpu/batch_norm.h"
 #include "backend/cpu/conv/tile_gradient.h"
+#include "backend/cpu/parts.h"
 
 /* Lines of the cache that a step of four tiles of sums fetches ahead, at most: more of them keep its own operands
  * waiting. */
@@ -316,32 +317,45 @@ static struct cpu_tile_ahead ahead_of(const struct tile_gradient *s, const struc
     return ahead;
 }
 
+/* One band of a panel. `first`: of its piece. */
+static void sum_band(const struct tile_gradient *s, const struct panel *panel, int64_t index, bool first, const void *x,
+                     const void *dy, struct work *work)
+{
+    const struct place_band band = place_band_at(&s->bands, index);
+    const struct cpu_tile_products products = {.sums = work->sums,
+                                               .rows = work->rows,
+                                               .lanes = work->lanes,
+                                               .row_pitch = s->row_pitch,
+                                               .lane_block = s->lane_block,
+                                               .tap = s->tap_offset,
+                                               .taps = s->taps,
+                                               .lane_taps = s->lane_taps,
+                                               .row_blocks = (s->x_in_rows ? panel->x : panel->dy).blocks,
+                                               .lane_blocks = (s->x_in_rows ? panel->dy : panel->x).blocks,
+                                               .steps = s->steps,
+                                               .first = first,
+                                               .ahead = &work->ahead};
+
+    find_pixels(s, &band, work);
+    pack_x(s, &band, panel->x, x, work);
+    pack_dy(s, &band, panel->dy, dy, work);
+    s->loops->multiply(&products);
+}
+
+static int64_t first_band(const struct tile_gradient *s, int64_t piece)
+{
+    return s->bands.count * piece / s->pieces;
+}
+
 /* One panel of one piece. */
 static void sum_panel(const struct tile_gradient *s, const struct panel *panel, int64_t piece, const void *x,
                       const void *dy, struct work *work)
 {
-    const int64_t begin = s->bands.count * piece / s->pieces, end = s->bands.count * (piece + 1) / s->pieces;
+    const int64_t begin = first_band(s, piece), end = first_band(s, piece + 1);
 
     for (int64_t i = begin; i < end; i++) {
-        const struct place_band band = place_band_at(&s->bands, i);
-        find_pixels(s, &band, work);
         work->ahead = i + 1 < end ? ahead_of(s, panel, i + 1, x, dy) : (struct cpu_tile_ahead){.at = 2};
-        pack_x(s, &band, panel->x, x, work);
-        pack_dy(s, &band, panel->dy, dy, work);
-        const struct cpu_tile_products products = {.sums = work->sums,
-                                                   .rows = work->rows,
-                                                   .lanes = work->lanes,
-                                                   .row_pitch = s->row_pitch,
-                                                   .lane_block = s->lane_block,
-                                                   .tap = s->tap_offset,
-                                                   .taps = s->taps,
-                                                   .lane_taps = s->lane_taps,
-                                                   .row_blocks = (s->x_in_rows ? panel->x : panel->dy).blocks,
-                                                   .lane_blocks = (s->x_in_rows ? panel->dy : panel->x).blocks,
-                                                   .steps = s->steps,
-                                                   .first = i == begin,
-                                                   .ahead = &work->ahead};
-        s->loops->multiply(&products);
+        sum_band(s, panel, i, i == begin, x, dy, work);
     }
 }
 
@@ -379,11 +393,16 @@ static void write_block(const struct tile_gradient *s, const struct panel *panel
 }
 
 /* The numbers of the batch norm before the convolution, which all threads read; NULL: x is taken as it is. */
+static struct cpu_affine *norm_at(const struct tile_gradient *s, void *scratch)
+{
+    return s->norm_at == 0 ? NULL : (struct cpu_affine *)((char *)scratch + s->norm_at);
+}
+
 static const struct cpu_affine *norm_of(const struct tile_gradient *s, void *const *in, void *scratch)
 {
-    struct cpu_affine *const norm = (struct cpu_affine *)((char *)scratch + s->norm_at);
+    struct cpu_affine *const norm = norm_at(s, scratch);
 
-    if (s->norm_at == 0)
+    if (!norm)
         return NULL;
     for (int32_t b = 0; b < s->x.blocks; b++)
         batch_norm_affine(in[4], in[5], in[2], in[3], (int64_t)b * TILE_LANES, TILE_LANES, &norm[b]);
@@ -391,9 +410,9 @@ static const struct cpu_affine *norm_of(const struct tile_gradient *s, void *con
 }
 
 /* A thread's part of the scratch memory. */
-static struct work work_of(const struct tile_gradient *s, void *scratch)
+static struct work work_of(const struct tile_gradient *s, void *scratch, int thread)
 {
-    char *const mine = (char *)scratch + (size_t)omp_get_thread_num() * s->thread_bytes;
+    char *const mine = (char *)scratch + (size_t)thread * s->thread_bytes;
     struct work work = {
         .rows = mine, .lanes = mine + s->row_bytes, .zeros = (uint16_t *)(mine + s->row_bytes + s->lane_bytes)};
 
@@ -404,24 +423,59 @@ static struct work work_of(const struct tile_gradient *s, void *scratch)
     return work;
 }
 
+static struct gradient_output output_of(const struct tile_gradient *s, void *dw)
+{
+    return (struct gradient_output){.dw = dw,
+                                    .window = (int64_t)s->axis[0].kernel * s->axis[1].kernel,
+                                    .x_channels = s->x.channels,
+                                    .dy_channels = s->dy.channels,
+                                    .fold = s->fold,
+                                    .x_in_rows = s->x_in_rows};
+}
+
+/* The sums of all pieces, where there are several. */
+static float *pieces_at(const cvy_device *device, const struct tile_gradient *s, void *scratch)
+{
+    return (float *)((char *)scratch + (size_t)device->threads * s->thread_bytes);
+}
+
+static int64_t panels_of(const struct tile_gradient *s)
+{
+    return (int64_t)s->x.panels * s->dy.panels;
+}
+
+static float *sums_of(const struct tile_gradient *s, float *pieces, int64_t piece, int64_t panel)
+{
+    return pieces + (size_t)(piece * panels_of(s) + panel) * s->panel_floats;
+}
+
+/* Adds up the pieces; by all threads of a parallel region. */
+static void write_pieces(const struct tile_gradient *s, float *pieces, const struct gradient_output *output)
+{
+    const int64_t panels = panels_of(s), blocks = (s->x_in_rows ? &s->x : &s->dy)->panel;
+
+#pragma omp for schedule(static)
+    for (int64_t task = 0; task < panels * blocks; task++) {
+        const int64_t index = task / blocks;
+        const struct panel panel = panel_at(s, index);
+        if (task % blocks < (s->x_in_rows ? panel.x : panel.dy).blocks)
+            write_block(s, &panel, (int32_t)(task % blocks), sums_of(s, pieces, 0, index),
+                        (size_t)panels * s->panel_floats, output);
+    }
+}
+
 cvy_status cpu_tile_gradient_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                  void *const *out, void *scratch)
 {
     const struct tile_gradient *const s = plan->state;
-    const int64_t panels = (int64_t)s->x.panels * s->dy.panels, blocks = (s->x_in_rows ? &s->x : &s->dy)->panel;
-    const size_t piece_floats = (size_t)panels * s->panel_floats;
+    const int64_t panels = panels_of(s);
     const struct cpu_affine *const norm = norm_of(s, in, scratch);
-    float *const pieces = (float *)((char *)scratch + (size_t)device->threads * s->thread_bytes);
-    const struct gradient_output output = {.dw = out[0],
-                                           .window = (int64_t)s->axis[0].kernel * s->axis[1].kernel,
-                                           .x_channels = s->x.channels,
-                                           .dy_channels = s->dy.channels,
-                                           .fold = s->fold,
-                                           .x_in_rows = s->x_in_rows};
+    float *const pieces = pieces_at(device, s, scratch);
+    const struct gradient_output output = output_of(s, out[0]);
 
 #pragma omp parallel num_threads(device->threads)
     {
-        struct work work = work_of(s, scratch);
+        struct work work = work_of(s, scratch, omp_get_thread_num());
         work.norm = norm;
         /* Whoever is free takes the next task: other programs may slow one core down. */
 #pragma omp for schedule(dynamic, 1)
@@ -429,22 +483,73 @@ cvy_status cpu_tile_gradient_run(cvy_device *device, const struct cvy_kernel_pla
             const int64_t index = task % panels, piece = task / panels;
             const struct panel panel = panel_at(s, index);
             if (s->pieces > 1)
-                work.sums = pieces + (size_t)piece * piece_floats + (size_t)index * s->panel_floats;
+                work.sums = sums_of(s, pieces, piece, index);
             sum_panel(s, &panel, piece, in[0], in[1], &work);
             for (int32_t b = 0; s->pieces == 1 && b < (s->x_in_rows ? panel.x : panel.dy).blocks; b++)
                 write_block(s, &panel, b, work.sums, 0, &output);
         }
         /* The loop before ends with a barrier. */
-        if (s->pieces > 1) {
-#pragma omp for schedule(static)
-            for (int64_t task = 0; task < panels * blocks; task++) {
-                const int64_t index = task / blocks;
-                const struct panel panel = panel_at(s, index);
-                if (task % blocks < (s->x_in_rows ? panel.x : panel.dy).blocks)
-                    write_block(s, &panel, (int32_t)(task % blocks), pieces + (size_t)index * s->panel_floats,
-                                piece_floats, &output);
-            }
-        }
+        if (s->pieces > 1)
+            write_pieces(s, pieces, &output);
     }
     return CVY_OK;
 }
+
+/* ---- part by part: a part is a band, a share a piece ---- */
+
+static bool cut_bands(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
+                      struct cvy_cut *cut)
+{
+    const struct tile_gradient *const s = plan->state;
+
+    (void)desc;
+    if (s->pixels == 0 || s->pieces % device->threads != 0 || s->pieces == 1)
+        return false;
+    cut->pixels = s->pixels;
+    cut->part = s->bands.rows * TILE_PIXELS;
+    cut->shares = (int32_t)s->pieces;
+    cut->in = 1U << 0 | 1U << 1;
+    return true;
+}
+
+static cvy_status begin_bands(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                              void *scratch)
+{
+    (void)device;
+    (void)out;
+    (void)norm_of(plan->state, in, scratch);
+    return CVY_OK;
+}
+
+static void run_band(cvy_device *device, const struct cpu_part *part)
+{
+    const struct tile_gradient *const s = part->plan->state;
+    const int64_t band = part->first / (s->bands.rows * TILE_PIXELS);
+    struct work work = work_of(s, part->scratch, part->thread);
+    int64_t piece = 0;
+
+    while (first_band(s, piece + 1) <= band)
+        piece++;
+    work.norm = norm_at(s, part->scratch);
+    work.ahead.at = 2;
+    for (int64_t index = 0; index < panels_of(s); index++) {
+        const struct panel panel = panel_at(s, index);
+        work.sums = sums_of(s, pieces_at(device, s, part->scratch), piece, index);
+        sum_band(s, &panel, band, band == first_band(s, piece), part->in[0], part->in[1], &work);
+    }
+}
+
+static cvy_status end_bands(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                            void *scratch)
+{
+    const struct tile_gradient *const s = plan->state;
+    const struct gradient_output output = output_of(s, out[0]);
+
+    (void)in;
+#pragma omp parallel num_threads(device->threads)
+    write_pieces(s, pieces_at(device, s, scratch), &output);
+    return CVY_OK;
+}
+
+const struct cpu_parts cpu_tile_gradient_parts = {
+    .cut = cut_bands, .begin = begin_bands, .run = run_band, .end = end_bands};

@@ -23,6 +23,7 @@
 #include "backend/cpu/conv/places.h"
 #include "backend/cpu/conv/tile_product.h"
 #include "backend/cpu/conv/tile_weights.h"
+#include "backend/cpu/parts.h"
 #include "backend/cpu/sign.h"
 #include "base/system.h"
 
@@ -199,13 +200,18 @@ static void run(cvy_device *device, const struct tile_product *s, const struct o
     }
 }
 
-cvy_status cpu_tile_product_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                                void *const *out, void *scratch)
+static struct operands forward_operands(const cvy_device *device, const struct tile_product *s, void *const *in,
+                                        void *const *out, void *scratch)
+{
+    return (struct operands){in[0], in[1], in[2], in[3], out[0], .sums = sums_at(device, s, scratch)};
+}
+
+static cvy_status end_forward(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                              void *scratch)
 {
     const struct tile_product *const s = plan->state;
-    const struct operands o = {in[0], in[1], in[2], in[3], out[0], .sums = sums_at(device, s, scratch)};
+    const struct operands o = forward_operands(device, s, in, out, scratch);
 
-    run(device, s, &o, scratch);
     if (s->sums) {
 #pragma omp parallel for num_threads(device->threads) schedule(static)
         for (int32_t lane = 0; lane < s->lanes; lane += 16)
@@ -214,28 +220,132 @@ cvy_status cpu_tile_product_run(cvy_device *device, const struct cvy_kernel_plan
     return CVY_OK;
 }
 
+cvy_status cpu_tile_product_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                void *const *out, void *scratch)
+{
+    const struct operands o = forward_operands(device, plan->state, in, out, scratch);
+
+    run(device, plan->state, &o, scratch);
+    return end_forward(device, plan, in, out, scratch);
+}
+
+/* The factors of the batch norm before the convolution: what follows the sums. */
+static float *scale_at(const cvy_device *device, const struct tile_product *s, void *scratch)
+{
+    return sums_at(device, s, scratch) + groups_of(s) * tile_sums_numbers(s->sums) * s->lanes;
+}
+
+static struct operands backward_operands(const cvy_device *device, const struct tile_product *s, void *const *in,
+                                         void *const *out, void *scratch)
+{
+    struct operands o = {.from = in[1], .weights = in[0], .to = out[0], .sums = sums_at(device, s, scratch)};
+
+    if (s->sums) {
+        o.norm = (struct cpu_tile_norm){in[2], in[7], in[5], scale_at(device, s, scratch), in[4]};
+        o.more = in[8];
+    }
+    return o;
+}
+
+static cvy_status begin_backward(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                 void *const *out, void *scratch)
+{
+    const struct tile_product *const s = plan->state;
+    const float *const gamma = in[3], *const rstd = in[6];
+    float *const scale = scale_at(device, s, scratch);
+
+    (void)out;
+    for (int32_t c = 0; s->sums && c < s->lanes; c++)
+        scale[c] = rstd[c] * gamma[c];
+    return CVY_OK;
+}
+
+static cvy_status end_backward(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                               void *const *out, void *scratch)
+{
+    const struct tile_product *const s = plan->state;
+    const float *const sums = sums_at(device, s, scratch);
+
+    if (s->sums) {
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+        for (int32_t lane = 0; lane < s->lanes; lane += 16)
+            s->loops->join_gradients(sums, s->pixels, s->lanes, lane, in[6], out[1], out[2]);
+    }
+    return CVY_OK;
+}
+
 cvy_status cpu_tile_product_bwd_data_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                          void *const *out, void *scratch)
 {
     const struct tile_product *const s = plan->state;
-    struct operands o = {.from = in[1], .weights = in[0], .to = out[0], .sums = sums_at(device, s, scratch)};
 
-    if (s->sums) {
-        const float *const gamma = in[3], *const rstd = in[6];
-        float *const scale = o.sums + groups_of(s) * tile_sums_numbers(s->sums) * s->lanes;
-        for (int32_t c = 0; c < s->lanes; c++)
-            scale[c] = rstd[c] * gamma[c];
-        o.norm = (struct cpu_tile_norm){in[2], in[7], in[5], scale, in[4]};
-        o.more = in[8];
-    }
+    CVY_TRY(begin_backward(device, plan, in, out, scratch));
+    const struct operands o = backward_operands(device, s, in, out, scratch);
     run(device, s, &o, scratch);
-    if (s->sums) {
-#pragma omp parallel for num_threads(device->threads) schedule(static)
-        for (int32_t lane = 0; lane < s->lanes; lane += 16)
-            s->loops->join_gradients(o.sums, s->pixels, s->lanes, lane, in[6], out[1], out[2]);
-    }
-    return CVY_OK;
+    return end_backward(device, plan, in, out, scratch);
 }
+
+/* ---- part by part ---- */
+
+static bool cut(const struct tile_product *s, struct cvy_cut *cut)
+{
+    cut->pixels = s->pixels;
+    cut->grain = s->sums ? PRODUCT_GROUP : 2 * PRODUCT_HEIGHT;
+    cut->out = 1U << 0;
+    return is_dense(s) && !s->fixed;
+}
+
+static bool cut_forward(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
+                        struct cvy_cut *way)
+{
+    (void)device;
+    (void)desc;
+    way->in = 1U << 0 | 1U << 3;
+    return cut(plan->state, way);
+}
+
+static bool cut_backward(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
+                         struct cvy_cut *way)
+{
+    (void)device;
+    (void)desc;
+    way->in = 1U << 1 | 1U << 2 | 1U << 7 | 1U << 8;
+    return cut(plan->state, way);
+}
+
+/* All lanes of the part's pixels, as many at a time as a task takes. */
+static void run_part(const struct tile_product *s, const struct operands *o, const struct cpu_part *part)
+{
+    char *const buffer = (char *)part->scratch + (size_t)part->thread * s->thread_bytes;
+    struct tile_product own = *s;
+
+    own.past = s->past && !part->near;
+    own.task_lanes = s->lanes;
+    for (int32_t done = 0; done < part->count; done += PRODUCT_MOST) {
+        const int32_t left = part->count - done;
+        run_task(&own, o, part->first + done, left < PRODUCT_MOST ? left : PRODUCT_MOST, 0, buffer);
+    }
+}
+
+static void run_forward_part(cvy_device *device, const struct cpu_part *part)
+{
+    const struct tile_product *const s = part->plan->state;
+    const struct operands o = forward_operands(device, s, part->in, part->out, part->scratch);
+
+    run_part(s, &o, part);
+}
+
+static void run_backward_part(cvy_device *device, const struct cpu_part *part)
+{
+    const struct tile_product *const s = part->plan->state;
+    const struct operands o = backward_operands(device, s, part->in, part->out, part->scratch);
+
+    run_part(s, &o, part);
+}
+
+const struct cpu_parts cpu_tile_product_parts = {.cut = cut_forward, .run = run_forward_part, .end = end_forward};
+const struct cpu_parts cpu_tile_product_bwd_data_parts = {
+    .cut = cut_backward, .begin = begin_backward, .run = run_backward_part, .end = end_backward};
 
 /* ---- prepare ---- */
 

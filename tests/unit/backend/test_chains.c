@@ -1,0 +1,172 @@
+/* Plans on the cpu device some of whose steps are run part by part: which ones, what lies in the threads' memory, and
+ * that loss, gradients and running statistics have the bits of the plan without. */
+#include "backend/plan.h"
+#include "base/system.h"
+#include "support_bottleneck.h"
+#include "support_executor.h"
+#include "support_test.h"
+#include "support_tiles.h"
+
+struct found {
+    char text[2048];
+    int local, copied;
+};
+
+static void inspect(const struct cvy_plan *plan, void *context)
+{
+    struct found *const found = context;
+
+    *found = (struct found){.text = ""};
+    for (int32_t c = 0; c < plan->chain_count; c++) {
+        const struct cvy_plan_chain *const chain = &plan->chains[c];
+        for (int32_t i = 0; i < chain->chain.local_count; i++)
+            found->copied += chain->chain.locals[i].copied;
+        for (int32_t s = chain->from; s < chain->end; s++) {
+            const size_t at = strlen(found->text);
+            snprintf(found->text + at, sizeof found->text - at, "%s%s",
+                     strchr(plan->steps[s].kernel.kernel->name, '.') + 1, s + 1 < chain->end ? " " : ", ");
+        }
+    }
+    for (int32_t t = 0; t < plan->tensor_count; t++)
+        found->local += plan->tensors[t].local;
+}
+
+/* Three images of 12 x 10 have too few pixels for gradients of weights to be sums of pieces, of 40 there are two, which
+ * one or two threads share. Forward a block's last batch norm is followed by the next block's first convolution; where
+ * there is a projection, its batch norm comes before. The outputs of the blocks are made again one after the other.
+ * Backward a batch norm's gradient is read by both gradients of the convolution before it: of conv3 and the projection
+ * of each block, and of conv1, whose batch norm measures first. */
+#define FORWARD     "batch_norm batch_norm conv2d_tiles, "
+#define AGAIN       "batch_norm_apply batch_norm_apply batch_norm_apply, "
+#define BACKWARD    "batch_norm_bwd conv2d_bwd_weights_tiles conv2d_bwd_data_tiles, "
+#define FIRST_THREE FORWARD "batch_norm conv2d_tiles, batch_norm batch_norm, batch_norm_apply batch_norm_apply, "
+static const struct {
+    struct bottleneck_network network;
+    int64_t batch;
+    struct found two, more; /* with one thread or two; with more */
+} cases[] = {
+    {{12, 10, 1, 0, NULL}, 3, {FORWARD AGAIN, 2, 2}, {FORWARD AGAIN, 2, 2}},
+    {{12, 10, 1, 0, NULL}, 40, {FORWARD AGAIN BACKWARD BACKWARD BACKWARD BACKWARD, 6, 2}, {FORWARD AGAIN, 2, 2}},
+    {{7, 7, 2, 1, NULL},
+     3,
+     {FIRST_THREE AGAIN "batch_norm_bwd conv2d_bwd_data_tiles conv2d_bwd_data_tiles, ", 5, 3},
+     {FIRST_THREE AGAIN "batch_norm_bwd conv2d_bwd_data_tiles conv2d_bwd_data_tiles, ", 5, 3}},
+};
+
+static const struct found nothing = {"", 0, 0};
+
+static void expect(const struct found *found, const struct found *expected, bool stream, int threads)
+{
+    if (strcmp(found->text, expected->text) != 0 || found->local != expected->local ||
+        found->copied != (stream ? expected->copied : 0))
+        fail_msg("%d threads: %s%d of a part alone, %d copied, not %s%d, %d", threads, found->text, found->local,
+                 found->copied, expected->text, expected->local, stream ? expected->copied : 0);
+}
+
+static void check_case(size_t i, bool stream)
+{
+    const struct bottleneck_network *const network = &cases[i].network;
+    struct bottleneck_outcome apart, other;
+    struct found found;
+
+    setenv("CONVOY_CPU_STREAM", stream ? "always" : "never", 1);
+    setenv("CONVOY_CPU_CHAINS", "never", 1);
+    apart = bottleneck_run("cpu", 2, network, cases[i].batch, inspect, &found);
+    expect(&found, &nothing, stream, 2);
+    setenv("CONVOY_CPU_CHAINS", "always", 1);
+    for (int threads = 1; threads <= 5; threads++) {
+        other = bottleneck_run("cpu", threads, network, cases[i].batch, inspect, &found);
+        expect(&found, threads <= 2 ? &cases[i].two : &cases[i].more, stream, threads);
+        bottleneck_same_bits(&other, &apart);
+        bottleneck_release(&other);
+    }
+    bottleneck_release(&apart);
+}
+
+static void with_tiles(bool model)
+{
+    tiles_need(model);
+    setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
+    setenv("CONVOY_CPU_PATTERNS", "always", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int stream = 0; stream < 2; stream++)
+            check_case(i, stream);
+}
+
+static void test_tiles(void **state)
+{
+    with_tiles(false);
+}
+
+static void test_model(void **state)
+{
+    with_tiles(true);
+}
+
+/* Without tiles batch norms alone are in chains, those whose statistics are known: outputs that are made again. */
+static void test_vectors(void **state)
+{
+    const struct bottleneck_network *const network = &cases[0].network;
+    struct bottleneck_outcome apart, other;
+    struct found found;
+
+    setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
+    setenv("CONVOY_CPU_ISA", "avx2", 1);
+    setenv("CONVOY_CPU_CHAINS", "never", 1);
+    apart = bottleneck_run("cpu", 2, network, 3, inspect, &found);
+    expect(&found, &nothing, false, 2);
+    setenv("CONVOY_CPU_CHAINS", "always", 1);
+    other = bottleneck_run("cpu", 3, network, 3, inspect, &found);
+    expect(&found, &(struct found){AGAIN, 1, 0}, false, 3);
+    bottleneck_same_bits(&other, &apart);
+    bottleneck_release(&apart);
+    bottleneck_release(&other);
+}
+
+static int count_chains(int64_t batch)
+{
+    cvy_device *device = executor_device("cpu", 2);
+    struct cvy_graph graph;
+    struct cvy_plan plan;
+    int count;
+
+    bottleneck_build(&graph, &cases[0].network, true, CVY_BF16);
+    if (cvy_plan_prepare(&plan, device, NULL, &graph, batch) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    count = plan.chain_count;
+    cvy_plan_close(&plan);
+    cvy_device_close(device);
+    return count;
+}
+
+/* auto: from images of 4 MiB on, which those of 128 channels are with 137 images. */
+static void test_setting(void **state)
+{
+    const char *const wrong[] = {"sometimes", ""};
+    cvy_device *device = NULL;
+
+    setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
+    assert_int_equal(count_chains(136), 0);
+    assert_true(count_chains(137) > 0);
+    for (int i = 0; i < 2; i++) {
+        setenv("CONVOY_CPU_CHAINS", wrong[i], 1);
+        assert_fails(cvy_device_open("cpu", 1, &device), CVY_USAGE, "CONVOY_CPU_CHAINS is auto, always or never, not");
+        assert_null(device);
+        assert_error(wrong[i]);
+    }
+}
+
+static int clear(void **state)
+{
+    unsetenv("CONVOY_CPU_CHAINS");
+    unsetenv("CONVOY_CPU_ISA");
+    unsetenv("CONVOY_CPU_PATTERNS");
+    unsetenv("CONVOY_CPU_STREAM");
+    unsetenv("CONVOY_CPU_LAYOUT");
+    unsetenv("CONVOY_CPU_TILES");
+    setenv("CONVOY_KERNELS", "first", 1); /* no times, which would tell runs apart */
+    return 0;
+}
+
+#define CLEAR(test) cmocka_unit_test_setup_teardown(test, clear, clear)
+RUN_TESTS(NULL, NULL, CLEAR(test_tiles), CLEAR(test_model), CLEAR(test_vectors), CLEAR(test_setting))
