@@ -216,7 +216,7 @@ struct cvy_backend {
     /* Whether a prepared kernel can be a part of a chain, and how. NULL: there are no chains. */
     bool (*cut)(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
                 struct cvy_cut *cut);
-    /* Images from so many bytes on are worth a chain. */
+    /* Images from so many bytes on are worth a chain; 0: any, whatever the threads have to do. */
     size_t (*chain_bytes)(const cvy_device *device);
     cvy_status (*run_chain)(cvy_device *device, const struct cvy_chain *chain);
     /* The layouts that the images of a plan of this type may have, in the order in which they are preferred untimed;

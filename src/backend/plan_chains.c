@@ -11,6 +11,8 @@
 
 /* Where no kernel says how many pixels a part has: bytes of the largest result, and pixels, at most. */
 enum { PART_BYTES = 256 << 10, MOST_PIXELS = 512 };
+/* Parts for each thread: as many where the grain is fine enough, half as many at least. */
+enum { PARTS = 8 };
 /* Steps from one of a chain to the next at most: what is made for them is kept so long. */
 enum { MOST_BETWEEN = 12 };
 
@@ -220,7 +222,9 @@ static int32_t part_of(const struct growing *g)
                 largest = g->plan->tensors[step->out[i]].bytes;
     }
     const size_t fitting = (size_t)PART_BYTES * (size_t)pixels / largest;
-    const int32_t part = fitting < MOST_PIXELS ? (int32_t)fitting : MOST_PIXELS;
+    const int64_t share = pixels / ((int64_t)g->plan->device->threads * PARTS);
+    const int32_t most = share < MOST_PIXELS ? (int32_t)share : MOST_PIXELS;
+    const int32_t part = fitting < (size_t)most ? (int32_t)fitting : most;
     return part < g->grain ? g->grain : part / g->grain * g->grain;
 }
 
@@ -243,7 +247,18 @@ static int32_t part_steps(struct cvy_plan *plan, struct growing *g)
     return to;
 }
 
-static void take_chain(struct cvy_plan *plan, const struct growing *g)
+/* Whether all threads have about as much to do; of no matter where chains of any size are wanted. */
+static bool keeps_busy(const struct growing *g, int32_t part)
+{
+    const cvy_device *const device = g->plan->device;
+    const int32_t threads = device->threads;
+
+    if (device->backend->chain_bytes(device) == 0)
+        return true;
+    return g->shares ? g->shares % threads == 0 : g->members[0].cut.pixels / part >= (int64_t)threads * PARTS / 2;
+}
+
+static void take_chain(struct cvy_plan *plan, const struct growing *g, int32_t part)
 {
     struct cvy_plan_chain *const chain = &plan->chains[plan->chain_count];
     const int32_t from = g->members[0].step;
@@ -251,7 +266,7 @@ static void take_chain(struct cvy_plan *plan, const struct growing *g)
     *chain = (struct cvy_plan_chain){.from = from, .end = from + g->count};
     chain->chain.count = g->count;
     chain->chain.pixels = g->members[0].cut.pixels;
-    chain->chain.part = g->part ? g->part : part_of(g);
+    chain->chain.part = part;
     chain->chain.shares = g->shares;
     for (int32_t s = from; s < chain->end; s++)
         plan->steps[s].chain = plan->chain_count;
@@ -266,8 +281,11 @@ static void find_chains(struct cvy_plan *plan, int32_t from, int32_t end)
     for (int32_t s = from; s < end; s++) {
         if (grow(&growing, s, end) < 2)
             continue;
+        const int32_t part = growing.part ? growing.part : part_of(&growing);
+        if (!keeps_busy(&growing, part))
+            continue;
         const int32_t begin = part_steps(plan, &growing);
-        take_chain(plan, &growing);
+        take_chain(plan, &growing, part);
         find_chains(plan, s, begin);
         s = begin + growing.count - 1;
     }
