@@ -139,8 +139,8 @@ static int count_chains(int64_t batch, int threads)
     return count;
 }
 
-/* auto: from images of 4 MiB on, which those of 128 channels are with 137 images; their 16,440 pixels are too few parts
- * of 128 for 64 threads, though enough of batch norms alone. */
+/* auto: from images of 4 MiB on, which those of 128 channels are with 137 images. Gradients of weights are sums of eight
+ * pieces at most, which 64 threads cannot share; and 2,048 threads have less than four parts each. */
 static void test_setting(void **state)
 {
     const char *const wrong[] = {"sometimes", ""};
@@ -150,7 +150,8 @@ static void test_setting(void **state)
     setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
     assert_int_equal(count_chains(136, 2), 0);
     assert_int_equal(count_chains(137, 2), 3);
-    assert_int_equal(count_chains(137, 64), 1);
+    assert_int_equal(count_chains(137, 64), 2);
+    assert_int_equal(count_chains(137, 2048), 1);
     for (int i = 0; i < 2; i++) {
         setenv("CONVOY_CPU_CHAINS", wrong[i], 1);
         assert_fails(cvy_device_open("cpu", 1, &device), CVY_USAGE, "CONVOY_CPU_CHAINS is auto, always or never, not");
