@@ -103,6 +103,7 @@ static cvy_status append_step(struct builder *b, struct cvy_plan_step **step)
     CVY_TRY(grow((void **)&plan->steps, &b->step_capacity, plan->step_count, sizeof *plan->steps));
     *step = &plan->steps[plan->step_count];
     memset(*step, 0, sizeof **step);
+    (*step)->chain = -1;
     for (int i = 0; i < CVY_MAX_INPUTS; i++)
         (*step)->in[i] = -1;
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++)

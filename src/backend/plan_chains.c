@@ -293,8 +293,6 @@ static void find_chains(struct cvy_plan *plan, int32_t from, int32_t end)
 
 cvy_status cvy_plan_find_chains(struct cvy_plan *plan)
 {
-    for (int32_t s = 0; s < plan->step_count; s++)
-        plan->steps[s].chain = -1;
     if (!plan->device->backend->run_chain)
         return CVY_OK;
     plan->chains = cvy_calloc((size_t)plan->step_count / 2 + 1, sizeof *plan->chains);
@@ -311,7 +309,7 @@ static size_t whole_lines(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Room for a part of this tensor, for all of the chain's steps that have it; whether they are few enough. */
+/* Memory for a part of this tensor, for all of the chain's steps that have it; whether they are few enough. */
 static bool add_local(const struct cvy_plan *plan, struct cvy_plan_chain *chain, int32_t tensor, bool copied)
 {
     struct cvy_chain *const c = &chain->chain;

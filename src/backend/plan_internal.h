@@ -14,14 +14,14 @@ CVY_CHECKED cvy_status cvy_plan_choose_images(struct cvy_plan *plan);
 void cvy_plan_drop(struct cvy_plan *plan);
 /* Steps in running order (setup first), tensors with their layouts and storage. */
 CVY_CHECKED cvy_status cvy_plan_build(struct cvy_plan *plan);
-/* Finds the steps that are run part by part. */
+/* Finds the steps that are run part by part, and moves others out of their way. */
 CVY_CHECKED cvy_status cvy_plan_find_chains(struct cvy_plan *plan);
 /* Between live ranges and offsets: which tensors are there for a part alone, or lie near for the steps that read them
  * next. */
 void cvy_plan_find_locals(struct cvy_plan *plan);
 /* The pointers of chains, as those of steps are. */
 void cvy_plan_resolve_chains(struct cvy_plan *plan);
-/* Live ranges, in-place aliases, offsets, sizes of the two areas. Allocates nothing on the device. */
+/* Chains, live ranges, in-place aliases, offsets, sizes of the two areas. Allocates nothing on the device. */
 CVY_CHECKED cvy_status cvy_plan_layout(struct cvy_plan *plan);
 /* Destroys all captures of passes. */
 void cvy_plan_destroy_captures(struct cvy_plan *plan);

@@ -280,6 +280,7 @@ fail:
 
 cvy_status cvy_plan_layout(struct cvy_plan *plan)
 {
+    CVY_TRY(cvy_plan_find_chains(plan));
     find_live_ranges(plan);
     cvy_plan_find_locals(plan);
     find_aliases(plan);

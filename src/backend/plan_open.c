@@ -136,7 +136,8 @@ static int by_step(const void *a, const void *b)
     return x->param < y->param ? -1 : x->param > y->param;
 }
 
-/* A gradient may be changed (summed over the ranks) once it is made and the last step that reads it has run. */
+/* A gradient may be changed (summed over the ranks) once it is made and the last step that reads it has run; where that
+ * is one of a chain, all of the chain. */
 static cvy_status list_ready_gradients(struct cvy_plan *plan)
 {
     plan->ready = cvy_calloc((size_t)plan->tensor_count + 1, sizeof *plan->ready);
@@ -149,7 +150,10 @@ static cvy_status list_ready_gradients(struct cvy_plan *plan)
             if (!t || t->storage != CVY_STORE_GRADIENT)
                 continue;
             step = t->last < plan->step_count ? t->last : plan->step_count - 1; /* named results are read afterwards */
-            plan->ready[plan->ready_count++] = (struct cvy_plan_ready){step > s ? step : s, t->param, false};
+            step = step > s ? step : s;
+            if (plan->steps[step].chain >= 0)
+                step = plan->chains[plan->steps[step].chain].end - 1;
+            plan->ready[plan->ready_count++] = (struct cvy_plan_ready){step, t->param, false};
         }
     }
     qsort(plan->ready, (size_t)plan->ready_count, sizeof *plan->ready, by_step);
@@ -297,7 +301,6 @@ cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *device, struct cv
     CVY_GOTO(rewrite(plan));
     CVY_GOTO(cvy_plan_choose_images(plan));
     CVY_GOTO(cvy_plan_build(plan));
-    CVY_GOTO(cvy_plan_find_chains(plan));
     CVY_GOTO(cvy_plan_layout(plan));
     CVY_GOTO(list_ready_gradients(plan));
     return CVY_OK;

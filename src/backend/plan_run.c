@@ -90,7 +90,10 @@ static cvy_status run_chain(struct cvy_plan *plan, const struct cvy_plan_chain *
 
     for (int32_t c = 0; plan->profile && c < now.count; c++)
         now.calls[c].seconds = &plan->steps[chain->from + c].seconds;
-    return plan->device->backend->run_chain(plan->device, &now);
+    const cvy_status status = plan->device->backend->run_chain(plan->device, &now);
+    return status == CVY_OK ? CVY_OK
+                            : cvy_fail_context(status, "%s and the %d steps after it", plan->steps[chain->from].scope,
+                                               (int)now.count - 1);
 }
 
 /* All others of a stretch. */

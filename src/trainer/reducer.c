@@ -74,8 +74,9 @@ static int64_t elements_of(const struct cvy_plan *plan, int32_t param)
     return cvy_shape_elements(&plan->graph.params[param].shape);
 }
 
-/* order: room for all parameters. They are taken from the last one to the first, which is about how gradients become
- * ready: in which order they do is each plan's affair, and ranks may have other kernels or numbers of threads. */
+/* order: of as many numbers as there are parameters. These are taken from the last one to the first, which is about how
+ * gradients become ready: in which order they do is each plan's affair, and ranks may have other kernels or numbers of
+ * threads. */
 static void fill_buckets(struct cvy_reducer *reducer, const struct cvy_plan *plan, int32_t *order, int64_t elements)
 {
     const int64_t last = elements / LAST_SHARE;

@@ -35,10 +35,11 @@ static void inspect(const struct cvy_plan *plan, void *context)
  * one or two threads share. Forward a block's last batch norm is followed by the next block's first convolution; where
  * there is a projection, its batch norm comes before. The outputs of the blocks are made again one after the other.
  * Backward a batch norm's gradient is read by both gradients of the convolution before it: of conv3 and the projection
- * of each block, and of conv1, whose batch norm measures first. */
+ * of each block, and of conv1, whose batch norm measures first; frozen ones have the gradient of data alone. */
 #define FORWARD     "batch_norm batch_norm conv2d_tiles, "
 #define AGAIN       "batch_norm_apply batch_norm_apply batch_norm_apply, "
 #define BACKWARD    "batch_norm_bwd conv2d_bwd_weights_tiles conv2d_bwd_data_tiles, "
+#define FROZEN      "batch_norm_bwd conv2d_bwd_data_tiles, "
 #define FIRST_THREE FORWARD "batch_norm conv2d_tiles, batch_norm batch_norm, batch_norm_apply batch_norm_apply, "
 static const struct {
     struct bottleneck_network network;
@@ -47,6 +48,10 @@ static const struct {
 } cases[] = {
     {{12, 10, 1, 0, NULL}, 3, {FORWARD AGAIN, 2, 2}, {FORWARD AGAIN, 2, 2}},
     {{12, 10, 1, 0, NULL}, 40, {FORWARD AGAIN BACKWARD BACKWARD BACKWARD BACKWARD, 6, 2}, {FORWARD AGAIN, 2, 2}},
+    {{12, 10, 1, 0, "first.conv1.weight,first.projection.weight"},
+     3,
+     {FORWARD AGAIN FROZEN FROZEN, 4, 2},
+     {FORWARD AGAIN FROZEN FROZEN, 4, 2}},
     {{7, 7, 2, 1, NULL},
      3,
      {FIRST_THREE AGAIN "batch_norm_bwd conv2d_bwd_data_tiles conv2d_bwd_data_tiles, ", 5, 3},
@@ -139,8 +144,8 @@ static int count_chains(int64_t batch, int threads)
     return count;
 }
 
-/* auto: from images of 4 MiB on, which those of 128 channels are with 137 images. Gradients of weights are sums of eight
- * pieces at most, which 64 threads cannot share; and 2,048 threads have less than four parts each. */
+/* auto: from images of 4 MiB on, which those of 128 channels are with 137 images. Gradients of weights are sums of
+ * eight pieces at most, which 64 threads cannot share; and 2,048 threads have less than four parts each. */
 static void test_setting(void **state)
 {
     const char *const wrong[] = {"sometimes", ""};

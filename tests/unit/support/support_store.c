@@ -9,7 +9,7 @@ void store_fill(const struct cvy_graph *graph, struct cvy_store *store)
         const struct cvy_param *param = &graph->params[p];
         const bool one = param->init == CVY_INIT_ONE; /* a scale or a variance: positive */
         const double spread = one || param->init == CVY_INIT_ZERO ? 0.2 : (double)param->init_scale;
-        float *to = (param->kind == CVY_PARAM_STATE ? store->state : store->weights) + param->offset;
+        float *to = (param->kind == CVY_PARAM_TRAINABLE ? store->weights : store->state) + param->offset;
         struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 0, (uint32_t)p);
 
         for (int64_t i = 0; param->kind != CVY_PARAM_COUNTER && i < cvy_shape_elements(&param->shape); i++)

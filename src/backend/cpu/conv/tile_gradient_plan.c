@@ -7,7 +7,7 @@
 /* Processors with tiles have second-level caches of 2 MiB: a panel's sums and the operands of a band share one. */
 #define PANEL_BYTES  ((size_t)640 << 10) /* of sums */
 #define BAND_BYTES   ((size_t)640 << 10) /* of both operands */
-#define FEW_ROWS     4                  /* of TILE_PIXELS, where we cut pixels into rows: bands are multiples of them */
+#define BAND_ROWS    4                  /* of TILE_PIXELS, where we cut pixels into rows: bands are multiples of them */
 #define BAND_PIXELS  512                /* more of them gain nothing */
 #define MIN_PANEL    16                 /* blocks times blocks: narrower panels repeat too much packing */
 #define TASKS        2                  /* for each thread */
@@ -137,8 +137,9 @@ static void cut_bands(struct tile_gradient *s)
 
     s->bands = place_bands_of(s->batch, row->output, row->pitch, most / column->pitch, INT32_MAX / image);
     if (s->pixels) { /* a chain takes so many (chain.c), of which others make sums in groups */
-        const int64_t up = divide_up(s->bands.rows, FEW_ROWS) * FEW_ROWS, fits = up * TILE_PIXELS <= most;
-        s->bands.rows = (int32_t)(fits || up == FEW_ROWS ? up : up - FEW_ROWS);
+        const int64_t up = divide_up(s->bands.rows, BAND_ROWS) * BAND_ROWS;
+        const bool fits = up * TILE_PIXELS <= most || up == BAND_ROWS;
+        s->bands.rows = (int32_t)(fits ? up : up - BAND_ROWS);
         s->bands.count = s->bands.per_image = divide_up(row->output, s->bands.rows);
     }
 }
