@@ -75,6 +75,7 @@ struct cvy_plan_tensor {
 struct cvy_plan_chain {
     int32_t from, end;
     size_t offset; /* of the threads' memory, in the activation area */
+    struct cvy_cut cuts[CVY_CHAIN_CALLS];
     struct cvy_chain chain;
 };
 

@@ -229,7 +229,7 @@ static int32_t part_of(const struct growing *g)
 }
 
 /* The steps between those of the chain before it, all in their order; returns where it begins now. */
-static int32_t part_steps(struct cvy_plan *plan, struct growing *g)
+static int32_t gather_members(struct cvy_plan *plan, struct growing *g)
 {
     struct cvy_plan_step members[CVY_CHAIN_CALLS];
     int32_t to = g->members[0].step, found = 0;
@@ -268,8 +268,10 @@ static void take_chain(struct cvy_plan *plan, const struct growing *g, int32_t p
     chain->chain.pixels = g->members[0].cut.pixels;
     chain->chain.part = part;
     chain->chain.shares = g->shares;
-    for (int32_t s = from; s < chain->end; s++)
-        plan->steps[s].chain = plan->chain_count;
+    for (int32_t m = 0; m < g->count; m++) {
+        chain->cuts[m] = g->members[m].cut;
+        plan->steps[from + m].chain = plan->chain_count;
+    }
     plan->chain_count++;
 }
 
@@ -284,7 +286,7 @@ static void find_chains(struct cvy_plan *plan, int32_t from, int32_t end)
         const int32_t part = growing.part ? growing.part : part_of(&growing);
         if (!keeps_busy(&growing, part))
             continue;
-        const int32_t begin = part_steps(plan, &growing);
+        const int32_t begin = gather_members(plan, &growing);
         take_chain(plan, &growing, part);
         find_chains(plan, s, begin);
         s = begin + growing.count - 1;
@@ -344,20 +346,19 @@ static int32_t count_readers(const struct cvy_plan *plan, const struct cvy_plan_
     return count;
 }
 
-static void find_locals_of(struct cvy_plan *plan, struct cvy_plan_chain *chain, const struct cvy_plan_step *step)
+static void find_locals_of(struct cvy_plan *plan, struct cvy_plan_chain *chain, int32_t call)
 {
-    struct cvy_cut cut = {0};
+    const struct cvy_plan_step *const step = &plan->steps[chain->from + call];
+    const struct cvy_cut *const cut = &chain->cuts[call];
 
-    if (!plan->device->backend->cut(plan->device, &step->desc, &step->kernel, &cut))
-        return;
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++) {
         struct cvy_plan_tensor *const t = step->out[i] >= 0 ? &plan->tensors[step->out[i]] : NULL;
-        if (!t || !is_set(cut.out, i) || t->storage != CVY_STORE_ACTIVATION ||
+        if (!t || !is_set(cut->out, i) || t->storage != CVY_STORE_ACTIVATION ||
             count_readers(plan, chain, step->out[i]) == 0)
             continue;
         if (t->last < chain->end)
             t->local = add_local(plan, chain, step->out[i], false);
-        else if (is_set(cut.past, i))
+        else if (is_set(cut->past, i))
             (void)add_local(plan, chain, step->out[i], true);
     }
 }
@@ -365,8 +366,8 @@ static void find_locals_of(struct cvy_plan *plan, struct cvy_plan_chain *chain, 
 void cvy_plan_find_locals(struct cvy_plan *plan)
 {
     for (int32_t c = 0; c < plan->chain_count; c++)
-        for (int32_t s = plan->chains[c].from; s < plan->chains[c].end; s++)
-            find_locals_of(plan, &plan->chains[c], &plan->steps[s]);
+        for (int32_t call = 0; call < plan->chains[c].chain.count; call++)
+            find_locals_of(plan, &plan->chains[c], call);
 }
 
 void cvy_plan_resolve_chains(struct cvy_plan *plan)

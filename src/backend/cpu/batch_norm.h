@@ -1,5 +1,5 @@
-/* What training (batch_norm.c), its two passes over an image (batch_norm_pass.c) and the batch norms whose statistics
- * are known (batch_norm_apply.c) share. */
+/* What training (batch_norm.c, batch_norm_bwd.c), its two passes over an image (batch_norm_pass.c) and the batch norms
+ * whose statistics are known (batch_norm_apply.c) share. */
 #ifndef CVY_BACKEND_CPU_BATCH_NORM_H
 #define CVY_BACKEND_CPU_BATCH_NORM_H
 
@@ -36,6 +36,20 @@ size_t batch_norm_part_offset(const struct batch_norm *state, const struct cpu_p
 /* batch_norm_write for the pixels of a part; all pointers are to pixel 0. */
 void batch_norm_write_part(const struct cpu_loops *loops, const struct batch_norm *state, const struct cpu_part *part,
                            void *y, void *sign, const void *x, const void *residual, const struct cpu_affine *lanes);
+
+/* What a pass keeps between its halves, one after the other in the kernel's scratch memory. */
+struct batch_norm_kept {
+    struct cpu_affine *lanes; /* of each block: batch_norm_affine */
+    struct cpu_slope *slopes; /* of each block, backwards */
+    struct cpu_sums *sums;    /* of each block of each image, by channel */
+    double *shared;           /* (2, C), with other ranks; else NULL */
+};
+/* `given`: there are sums of the whole batch alone. */
+size_t batch_norm_kept_bytes(const cvy_device *device, const struct cpu_image *image, bool given);
+struct batch_norm_kept batch_norm_kept_at(const cvy_device *device, const struct cpu_image *image, bool given,
+                                          void *scratch);
+/* Values of a channel in this rank's batch. */
+double batch_norm_own_count(const struct cpu_image *image);
 
 /* Both directions of training measure an image, finish the numbers of each block of channels from all images, and apply
  * them to every image. Blocks [b, end) of image n at a time: more than one where the image is channels-last

@@ -3,6 +3,30 @@
 
 #include "backend/cpu/batch_norm.h"
 
+size_t batch_norm_kept_bytes(const cvy_device *device, const struct cpu_image *image, bool given)
+{
+    const size_t blocks = (size_t)image->blocks, ranks = cvy_device_ranks(device) > 1;
+    return blocks * (sizeof(struct cpu_affine) + sizeof(struct cpu_slope)) +
+           (given ? 1 : (size_t)image->batch) * blocks * sizeof(struct cpu_sums) +
+           ranks * 2 * blocks * (size_t)image->block * sizeof(double);
+}
+
+struct batch_norm_kept batch_norm_kept_at(const cvy_device *device, const struct cpu_image *image, bool given,
+                                          void *scratch)
+{
+    struct batch_norm_kept kept = {.lanes = scratch};
+    kept.slopes = (struct cpu_slope *)(void *)(kept.lanes + image->blocks);
+    kept.sums = (struct cpu_sums *)(void *)(kept.slopes + image->blocks);
+    if (cvy_device_ranks(device) > 1)
+        kept.shared = (double *)(void *)(kept.sums + (given ? 1 : image->batch) * image->blocks);
+    return kept;
+}
+
+double batch_norm_own_count(const struct cpu_image *image)
+{
+    return (double)image->batch * (double)image->pixels;
+}
+
 static bool keeps_busy(int64_t parts, int64_t threads)
 {
     return parts % threads == 0 || parts >= 4 * threads;

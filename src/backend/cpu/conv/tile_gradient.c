@@ -497,8 +497,8 @@ cvy_status cpu_tile_gradient_run(cvy_device *device, const struct cvy_kernel_pla
 
 /* ---- part by part: a part is a band, a share a piece ---- */
 
-static bool cut_bands(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
-                      struct cvy_cut *cut)
+static bool cut_by_bands(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
+                         struct cvy_cut *cut)
 {
     const struct tile_gradient *const s = plan->state;
 
@@ -552,4 +552,4 @@ static cvy_status end_bands(cvy_device *device, const struct cvy_kernel_plan *pl
 }
 
 const struct cpu_parts cpu_tile_gradient_parts = {
-    .cut = cut_bands, .begin = begin_bands, .run = run_band, .end = end_bands};
+    .cut = cut_by_bands, .begin = begin_bands, .run = run_band, .end = end_bands};

@@ -287,7 +287,7 @@ cvy_status cpu_tile_product_bwd_data_run(cvy_device *device, const struct cvy_ke
 
 /* ---- part by part ---- */
 
-static bool cut(const struct tile_product *s, struct cvy_cut *cut)
+static bool cut_dense(const struct tile_product *s, struct cvy_cut *cut)
 {
     cut->pixels = s->pixels;
     cut->grain = s->sums ? PRODUCT_GROUP : 2 * PRODUCT_HEIGHT;
@@ -296,21 +296,21 @@ static bool cut(const struct tile_product *s, struct cvy_cut *cut)
 }
 
 static bool cut_forward(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
-                        struct cvy_cut *way)
+                        struct cvy_cut *cut)
 {
     (void)device;
     (void)desc;
-    way->in = 1U << 0 | 1U << 3;
-    return cut(plan->state, way);
+    cut->in = 1U << 0 | 1U << 3;
+    return cut_dense(plan->state, cut);
 }
 
 static bool cut_backward(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
-                         struct cvy_cut *way)
+                         struct cvy_cut *cut)
 {
     (void)device;
     (void)desc;
-    way->in = 1U << 1 | 1U << 2 | 1U << 7 | 1U << 8;
-    return cut(plan->state, way);
+    cut->in = 1U << 1 | 1U << 2 | 1U << 7 | 1U << 8;
+    return cut_dense(plan->state, cut);
 }
 
 /* All lanes of the part's pixels, as many at a time as a task takes. */
