@@ -1,6 +1,5 @@
 /* Chains (backend.h): each thread takes a part of the pixels through all steps before its next part. */
 #include <omp.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/parts.h"
@@ -12,12 +11,10 @@ enum { LARGE_BYTES = 4 << 20 };
 
 cvy_status cpu_choose_chains(struct cpu_device *device)
 {
-    const char *wanted = getenv("CONVOY_CPU_CHAINS");
-    const bool automatic = !wanted || !strcmp(wanted, "auto"), always = wanted && !strcmp(wanted, "always");
+    enum cpu_choice choice;
 
-    if (!automatic && !always && strcmp(wanted, "never") != 0)
-        return cvy_fail(CVY_USAGE, "CONVOY_CPU_CHAINS is auto, always or never, not %s", cvy_quote(wanted));
-    device->chain_bytes = automatic ? LARGE_BYTES : always ? 0 : SIZE_MAX;
+    CVY_TRY(cpu_read_choice("CONVOY_CPU_CHAINS", &choice));
+    device->chain_bytes = choice == CPU_AUTO ? LARGE_BYTES : choice == CPU_ALWAYS ? 0 : SIZE_MAX;
     return CVY_OK;
 }
 
@@ -60,6 +57,7 @@ bool cpu_cut_kernel(cvy_device *device, const struct cvy_op_desc *desc, const st
 struct view {
     void *in[CVY_CHAIN_CALLS][CVY_MAX_INPUTS], *out[CVY_CHAIN_CALLS][CVY_MAX_OUTPUTS];
     uint32_t near[CVY_CHAIN_CALLS];
+    const struct cpu_parts *parts[CVY_CHAIN_CALLS];
 };
 
 static void begin_view(const struct cvy_chain *chain, struct view *view)
@@ -68,6 +66,7 @@ static void begin_view(const struct cvy_chain *chain, struct view *view)
         memcpy(view->in[c], chain->calls[c].in, sizeof(view->in[c]));
         memcpy(view->out[c], chain->calls[c].out, sizeof(view->out[c]));
         view->near[c] = 0;
+        view->parts[c] = parts_of(chain->calls[c].plan);
     }
     for (int32_t i = 0; i < chain->local_count; i++)
         if (chain->locals[i].output)
@@ -103,15 +102,14 @@ static void run_part(cvy_device *device, const struct cvy_chain *chain, const st
 
     for (int32_t c = 0; c < chain->count; c++) {
         const struct cvy_chain_call *const call = &chain->calls[c];
-        parts_of(call->plan)
-            ->run(device, &(struct cpu_part){.plan = call->plan,
-                                             .in = view->in[c],
-                                             .out = view->out[c],
-                                             .scratch = call->scratch,
-                                             .thread = omp_get_thread_num(),
-                                             .first = first,
-                                             .count = count,
-                                             .near = view->near[c]});
+        view->parts[c]->run(device, &(struct cpu_part){.plan = call->plan,
+                                                       .in = view->in[c],
+                                                       .out = view->out[c],
+                                                       .scratch = call->scratch,
+                                                       .thread = omp_get_thread_num(),
+                                                       .first = first,
+                                                       .count = count,
+                                                       .near = view->near[c]});
         copy_results(device, chain, c, local, first, count);
         if (seconds) {
             const double now = cvy_clock();

@@ -42,6 +42,20 @@ const void *cpu_tile_loops(const void *processor, const void *model)
     return isa >= CVY_ISA_AMX_BF16 ? processor : NULL;
 }
 
+cvy_status cpu_read_choice(const char *variable, enum cpu_choice *choice)
+{
+    static const char *const words[] = {[CPU_AUTO] = "auto", [CPU_ALWAYS] = "always", [CPU_NEVER] = "never"};
+    const char *const wanted = getenv(variable);
+    int word = 0;
+
+    while (wanted && word < 3 && strcmp(wanted, words[word]) != 0)
+        word++;
+    if (word == 3)
+        return cvy_fail(CVY_USAGE, "%s is auto, always or never, not %s", variable, cvy_quote(wanted));
+    *choice = (enum cpu_choice)word;
+    return CVY_OK;
+}
+
 void cpu_add_setting(struct cpu_device *device, const char *name, const char *value)
 {
     const size_t used = strlen(device->base.settings);

@@ -24,8 +24,10 @@ struct cpu_packing {
 struct cpu_int8_kernels;
 struct cpu_onednn; /* engine, stream and known weight layouts; onednn.c */
 
-/* Whether convolutions by tiles work for the batch norms beside them (patterns.c): CONVOY_CPU_PATTERNS. */
-enum cpu_patterns { CPU_PATTERNS_AUTO, CPU_PATTERNS_ALWAYS, CPU_PATTERNS_NEVER };
+/* What a variable of the environment says of something that is done where it pays. */
+enum cpu_choice { CPU_AUTO, CPU_ALWAYS, CPU_NEVER };
+/* *choice: of this variable, CPU_AUTO where it is not set; CVY_USAGE where it is another word. */
+CVY_CHECKED cvy_status cpu_read_choice(const char *variable, enum cpu_choice *choice);
 
 struct cpu_device {
     struct cvy_device base;
@@ -33,10 +35,10 @@ struct cpu_device {
     enum cvy_layout_kind blocked;      /* BLOCKED16 on AVX-512, else BLOCKED8 */
     bool forced;                       /* CONVOY_CPU_LAYOUT says which layout images have */
     bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
-    enum cpu_patterns patterns;
-    size_t stream_bytes; /* images of this size are written past the cache */
-    size_t chain_bytes;  /* steps whose images have this size are run part by part (chain.c) */
-    int32_t chunk_units; /* of gradients of weights in bf16 by vectors (conv/weight_gradient_plan.c) */
+    enum cpu_choice patterns;          /* convolutions by tiles work for the batch norms beside them (patterns.c) */
+    size_t stream_bytes;               /* images of this size are written past the cache */
+    size_t chain_bytes;                /* steps whose images have this size are run part by part (chain.c) */
+    int32_t chunk_units;               /* of gradients of weights in bf16 by vectors (conv/weight_gradient_plan.c) */
     struct cpu_onednn *onednn;
     const struct cpu_int8_kernels *int8;           /* of the instruction set in use (int8.h) */
     struct cpu_packing packings[CPU_MAX_PACKINGS]; /* the first packing_count: descriptions of opaque layouts */

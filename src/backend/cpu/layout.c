@@ -37,27 +37,23 @@ struct cvy_layout cpu_blocked_layout(const struct cpu_device *device, int64_t ch
     return divides ? blocked : (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
 }
 
-/* Both layouts are plausible for bf16 without tiles, and for inference in fp32 where oneDNN has no Winograd any more
- * (3.x): measured, they were equal within the noise, or nobody knows. With tiles bf16 is several times as fast in
- * nhwc, and Winograd's algorithm and the gradients of weights in fp32 are for blocks. */
 /* Measured on an Intel Xeon with AMX (doc/worklog.md). */
 enum { STREAM_BYTES = 16 << 20 };
 
 cvy_status cpu_choose_stream(struct cpu_device *device)
 {
-    const char *wanted = getenv("CONVOY_CPU_STREAM");
-    const bool automatic = !wanted || !strcmp(wanted, "auto"), always = wanted && !strcmp(wanted, "always");
+    enum cpu_choice choice;
 
-    if (!automatic && !always && strcmp(wanted, "never") != 0)
-        return cvy_fail(CVY_USAGE, "CONVOY_CPU_STREAM is auto, always or never, not %s", cvy_quote(wanted));
-    device->stream_bytes = SIZE_MAX;
-    if (always)
-        device->stream_bytes = 0;
-    else if (automatic && cvy_cpu_isa() >= CVY_ISA_AMX_BF16)
-        device->stream_bytes = STREAM_BYTES;
+    CVY_TRY(cpu_read_choice("CONVOY_CPU_STREAM", &choice));
+    device->stream_bytes = choice == CPU_ALWAYS                                      ? 0
+                           : choice == CPU_AUTO && cvy_cpu_isa() >= CVY_ISA_AMX_BF16 ? STREAM_BYTES
+                                                                                     : SIZE_MAX;
     return CVY_OK;
 }
 
+/* Both layouts are plausible for bf16 without tiles, and for inference in fp32 where oneDNN has no Winograd any more
+ * (3.x): measured, they were equal within the noise, or nobody knows. With tiles bf16 is several times as fast in
+ * nhwc, and Winograd's algorithm and the gradients of weights in fp32 are for blocks. */
 int cpu_images(const cvy_device *device, enum cvy_dtype dtype, bool training, enum cvy_images layouts[CVY_MAX_IMAGES],
                const char **why)
 {

@@ -8,17 +8,11 @@
 
 cvy_status cpu_choose_patterns(struct cpu_device *device)
 {
-    static const char *const words[] = {"auto", "always", "never"};
-    const char *wanted = getenv("CONVOY_CPU_PATTERNS");
-    int word = 0;
+    static const char variable[] = "CONVOY_CPU_PATTERNS";
 
-    while (wanted && word < 3 && strcmp(wanted, words[word]) != 0)
-        word++;
-    if (word == 3)
-        return cvy_fail(CVY_USAGE, "CONVOY_CPU_PATTERNS is auto, always or never, not %s", cvy_quote(wanted));
-    device->patterns = (enum cpu_patterns)word;
-    if (device->patterns != CPU_PATTERNS_AUTO) /* sums are added up in another order */
-        cpu_add_setting(device, "CONVOY_CPU_PATTERNS", wanted);
+    CVY_TRY(cpu_read_choice(variable, &device->patterns));
+    if (device->patterns != CPU_AUTO) /* sums are added up in another order */
+        cpu_add_setting(device, variable, getenv(variable));
     return CVY_OK;
 }
 
@@ -36,7 +30,7 @@ static bool takes(cvy_device *device, const struct cvy_graph *graph, const struc
 
     cvy_node_describe(graph, node, batch, &desc);
     desc.images = CVY_IMAGES_NHWC;
-    if (cpu_of(device)->patterns == CPU_PATTERNS_AUTO && cpu_tensor_bytes(device, &desc.out[0]) < LARGE_BYTES)
+    if (cpu_of(device)->patterns == CPU_AUTO && cpu_tensor_bytes(device, &desc.out[0]) < LARGE_BYTES)
         return false;
     status = (node->op == CVY_OP_CONV2D ? cpu_tile_product_prepare : cpu_tile_product_bwd_data_prepare)(device, &desc,
                                                                                                         &plan);
@@ -119,7 +113,7 @@ static bool always_nhwc(cvy_device *device)
 
 cvy_status cpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch)
 {
-    if (!graph->training || cpu_of(device)->patterns == CPU_PATTERNS_NEVER || !always_nhwc(device))
+    if (!graph->training || cpu_of(device)->patterns == CPU_NEVER || !always_nhwc(device))
         return CVY_OK;
     for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
         rewrite_statistics(device, graph, batch, n);
