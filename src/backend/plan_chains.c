@@ -247,15 +247,14 @@ static int32_t gather_members(struct cvy_plan *plan, struct growing *g)
     return to;
 }
 
-/* Whether all threads have about as much to do; of no matter where chains of any size are wanted. */
+/* Whether all threads have about as much to do: of shares a kernel has seen to it. Of no matter where chains of any
+ * size are wanted. */
 static bool keeps_busy(const struct growing *g, int32_t part)
 {
     const cvy_device *const device = g->plan->device;
-    const int32_t threads = device->threads;
 
-    if (device->backend->chain_bytes(device) == 0)
-        return true;
-    return g->shares ? g->shares % threads == 0 : g->members[0].cut.pixels / part >= (int64_t)threads * PARTS / 2;
+    return g->shares || device->backend->chain_bytes(device) == 0 ||
+           g->members[0].cut.pixels / part >= (int64_t)device->threads * PARTS / 2;
 }
 
 static void take_chain(struct cvy_plan *plan, const struct growing *g, int32_t part)
@@ -306,11 +305,6 @@ cvy_status cvy_plan_find_chains(struct cvy_plan *plan)
 
 /* ---- tensors that are there in parts ---- */
 
-static size_t whole_lines(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 /* Memory for a part of this tensor, for all of the chain's steps that have it; whether they are few enough. */
 static bool add_local(const struct cvy_plan *plan, struct cvy_plan_chain *chain, int32_t tensor, bool copied)
 {
@@ -332,7 +326,7 @@ static bool add_local(const struct cvy_plan *plan, struct cvy_plan_chain *chain,
         }
     }
     c->local_count = count;
-    c->local_bytes += whole_lines(pixel_bytes * (size_t)c->part);
+    c->local_bytes += cvy_plan_align(pixel_bytes * (size_t)c->part);
     return true;
 }
 

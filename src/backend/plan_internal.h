@@ -6,6 +6,10 @@
 
 /* Memory blocks are aligned to this many bytes. */
 #define CVY_PLAN_ALIGNMENT 256
+static inline size_t cvy_plan_align(size_t bytes)
+{
+    return (bytes + CVY_PLAN_ALIGNMENT - 1) / CVY_PLAN_ALIGNMENT * CVY_PLAN_ALIGNMENT;
+}
 
 /* Decides the layout of the plan's images before its steps are made: the autotuner's, or the device's first; where it
  * may, it times them all, each in a plan of its own that is dropped again. */

@@ -10,11 +10,6 @@
 #include "backend/plan_internal.h"
 #include "base/error.h"
 
-static size_t align_up(size_t bytes)
-{
-    return (bytes + CVY_PLAN_ALIGNMENT - 1) / CVY_PLAN_ALIGNMENT * CVY_PLAN_ALIGNMENT;
-}
-
 int32_t cvy_plan_result_tensor(const struct cvy_plan *plan, cvy_val value)
 {
     for (int32_t t = 0; t < plan->tensor_count; t++) {
@@ -209,13 +204,13 @@ static int32_t list_blocks(struct cvy_plan *plan, struct block *blocks)
             results.first = tensor->first < results.first ? tensor->first : results.first;
             results.bytes += CVY_PLAN_ALIGNMENT;
         } else if (owns_block(tensor, CVY_STORE_ACTIVATION)) {
-            blocks[count++] = (struct block){t, 0, tensor->first, tensor->last, align_up(tensor->bytes), 0};
+            blocks[count++] = (struct block){t, 0, tensor->first, tensor->last, cvy_plan_align(tensor->bytes), 0};
         }
     }
     if (results.bytes)
         blocks[count++] = results;
     for (int32_t s = 0; s < plan->step_count; s++) {
-        const size_t scratch = align_up(plan->steps[s].kernel.scratch_bytes);
+        const size_t scratch = cvy_plan_align(plan->steps[s].kernel.scratch_bytes);
         const int32_t chain = plan->steps[s].chain;
         const int32_t first = chain < 0 ? s : plan->chains[chain].from,
                       last = chain < 0 ? s : plan->chains[chain].end - 1;
@@ -226,7 +221,7 @@ static int32_t list_blocks(struct cvy_plan *plan, struct block *blocks)
     }
     for (int32_t c = 0; c < plan->chain_count; c++) {
         const struct cvy_plan_chain *chain = &plan->chains[c];
-        const size_t bytes = align_up(chain->chain.local_bytes * (size_t)plan->device->threads);
+        const size_t bytes = cvy_plan_align(chain->chain.local_bytes * (size_t)plan->device->threads);
         if (bytes)
             blocks[count++] = (struct block){PARTS, c, chain->from, chain->end - 1, bytes, 0};
     }
@@ -291,7 +286,7 @@ cvy_status cvy_plan_layout(struct cvy_plan *plan)
         if (!owns_block(tensor, CVY_STORE_CONSTANT))
             continue;
         tensor->offset = plan->constant_bytes;
-        plan->constant_bytes += align_up(tensor->bytes);
+        plan->constant_bytes += cvy_plan_align(tensor->bytes);
     }
     for (int32_t t = 0; t < plan->tensor_count; t++) {
         if (plan->tensors[t].alias >= 0)
