@@ -9,7 +9,7 @@
  *   There a tap of the window is a distance: the sum of each tap runs over the same pixels of dy and over those of x
  *   that lie so many places further. x is packed once for all taps: into rows, whose lines may begin with any pixel, or
  *   into lanes, which begin with a pair, so that there is a second copy of them whose pairs begin with odd pixels.
- * Where the stride is not 1, it is packed once for each remainder, into a plane of its own (tile_gradient_plan.c,
+ *   Where the stride is not 1, it is packed once for each remainder, into a plane of its own (tile_gradient_plan.c,
  *   measure_axis). What dy has between its rows is 0.
  * - A band is as many rows of an image, or as many whole images, as the second-level cache holds packed. A table says
  *   where each packed pixel lies in memory; bands of whole images have the same one. 1x1 convolutions at stride 1 know
@@ -29,7 +29,7 @@
 #include "backend/cpu/conv/tile_gradient.h"
 #include "backend/cpu/parts.h"
 
-/* Lines of the cache that a step of four tiles of sums fetches ahead, at most: more of them keep its own operands
+/* Lines of the cache that a step of the sums made at a time fetches ahead, at most: more of them keep its own operands
  * waiting. */
 #define MAX_SHARE 3
 
@@ -312,8 +312,10 @@ static struct cpu_tile_ahead ahead_of(const struct tile_gradient *s, const struc
     ahead.range[1] = range_of(&s->dy, panel->dy, &band, dy, (int64_t)band.row * column->output,
                               (images * row->output + band.rows) * column->output);
     const int64_t lines = ahead.range[0].pieces * ahead.range[0].lines + ahead.range[1].pieces * ahead.range[1].lines;
-    const int64_t quads = (int64_t)((panel->x.blocks + 1) / 2) * ((panel->dy.blocks + 1) / 2) * s->taps;
-    ahead.share = (int32_t)smaller(lines * 5 / 4 / (quads * s->steps) + 1, MAX_SHARE);
+    const int64_t dy_pairs = (panel->dy.blocks + 1) / 2;
+    const int64_t at_a_time = s->lane_taps ? panel->x.blocks * dy_pairs * divide_up(s->taps, 3)
+                                           : (panel->x.blocks + 1) / 2 * dy_pairs * s->taps;
+    ahead.share = (int32_t)smaller(lines * 5 / 4 / (at_a_time * s->steps) + 1, MAX_SHARE);
     return ahead;
 }
 
@@ -392,12 +394,13 @@ static void write_block(const struct tile_gradient *s, const struct panel *panel
     }
 }
 
-/* The numbers of the batch norm before the convolution, which all threads read; NULL: x is taken as it is. */
+/* Where the numbers of the batch norm before the convolution lie, which all threads read; NULL: x is taken as it is. */
 static struct cpu_affine *norm_at(const struct tile_gradient *s, void *scratch)
 {
     return s->norm_at == 0 ? NULL : (struct cpu_affine *)((char *)scratch + s->norm_at);
 }
 
+/* Makes them. */
 static const struct cpu_affine *norm_of(const struct tile_gradient *s, void *const *in, void *scratch)
 {
     struct cpu_affine *const norm = norm_at(s, scratch);
