@@ -342,9 +342,9 @@ cvy_status cvy_make_directories(const char *path)
         slash = *slash ? strchr(slash + 1, '/') : NULL;
         if (slash)
             *slash = 0;
-        if (mkdir(part, 0777) != 0 && !cvy_path_is_directory(part)) {
-            if (errno == EEXIST)
-                errno = ENOTDIR; /* what stands there is something else */
+        const int error = mkdir(part, 0777) == 0 ? 0 : errno;
+        if (error && !cvy_path_is_directory(part)) {   /* which may change errno */
+            errno = error == EEXIST ? ENOTDIR : error; /* what stands there is something else */
             status = cvy_fail_errno(CVY_CANNOT_CREATE, "cannot create folder %s", cvy_quote(path));
         }
         if (slash)

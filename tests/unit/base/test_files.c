@@ -217,6 +217,8 @@ static void test_paths(void **state)
     assert_false(cvy_path_is_directory(test_path(folder, "file")));
     assert_int_equal(cvy_make_directories(test_path(folder, "file")), CVY_CANNOT_CREATE);
     assert_fails(cvy_make_directories(test_path(folder, "file/x")), CVY_CANNOT_CREATE, "file/x\": Not a directory");
+    assert_int_equal(symlink("nowhere", test_path(folder, "link")), 0);
+    assert_fails(cvy_make_directories(test_path(folder, "link")), CVY_CANNOT_CREATE, "link\": Not a directory");
     assert_int_equal(cvy_make_directories(""), CVY_CANNOT_CREATE);
     assert_int_equal(cvy_make_directories("/"), CVY_OK);
 }
