@@ -39,8 +39,14 @@ if ! sanitized; then
     mkdir whole
     expect 0 bash -c "$(declare -f train); convoy=$convoy; cd whole; train -q --run-epochs 1"
     TMPDIR='' goes_on whole 3
+    mkdir divided # steps of 10 images in two passes, and then in one of two ranks
+    expect 0 bash -c "$(declare -f train); convoy=$convoy; cd divided; train -q --run-epochs 1 --optimizer-batch-size 10"
+    goes_on divided 2
+    expect_text err 'was trained by 1 process, and now there are 2: the run continues, but not bit for bit as it would have$'
 fi
 expect 0 bash -c "cd stopped && '$convoy' -q train ../data --resume run --processes 2"
+checks=$((checks + 1))
+grep 'was trained by' err && fail "as many ranks as before are warned of"
 expect_same calm/run/steps.csv stopped/run/steps.csv
 expect_same calm/run/checkpoint.safetensors stopped/run/checkpoint.safetensors
 expect_same <(cut -d, -f1-4 calm/run/metrics.csv) <(cut -d, -f1-4 stopped/run/metrics.csv)

@@ -339,11 +339,16 @@ static const struct cvy_json_value *list_threads(const struct cvy_run *run)
     return list && list->type == CVY_JSON_ARRAY ? list : NULL;
 }
 
-static bool same_world(const struct cvy_run *run)
+int cvy_resume_ranks(const struct cvy_run *run)
 {
     const struct cvy_json_value *list = list_threads(run);
 
-    return run->ranks.comm.world == (list ? (int)list->count : 1);
+    return list ? (int)list->count : 1;
+}
+
+static bool same_world(const struct cvy_run *run)
+{
+    return run->ranks.comm.world == cvy_resume_ranks(run);
 }
 
 int cvy_resume_threads(const struct cvy_run *run)

@@ -115,6 +115,18 @@ static void log_step_change(const struct cvy_run *run, int64_t then, int64_t don
             o->lr == old ? "" : cvy_double_text(o->lr, rate), length);
 }
 
+/* Steps that hold as many images as before, but divided among more ranks or fewer: sums are rounded otherwise, and batch
+ * norms see other batches. */
+static void compare_ranks(const struct cvy_run *run)
+{
+    const int then = cvy_resume_ranks(run), now = run->ranks.comm.world;
+
+    if (run->resume.info.plan && then != now)
+        cvy_log(CVY_LOG_WARNING,
+                "%s was trained by %d %s, and now there %s %d: the run continues, but not bit for bit as it would have",
+                cvy_quote(run->resume.file), then, then == 1 ? "process" : "processes", now == 1 ? "is" : "are", now);
+}
+
 /* Steps of another size than the checkpoint's, because there are more ranks or fewer: the epoch continues after the
  * last image that was seen. Steps that were taken stay counted: the logs know them by their numbers. */
 static void change_step(struct cvy_run *run)
@@ -125,6 +137,8 @@ static void change_step(struct cvy_run *run)
     int64_t done;
 
     state->step_images = now;
+    if (then == now)
+        compare_ranks(run);
     if (then == 0 || then == now ||
         cvy_run_is_synthetic(run->config)) /* where images are made up, an epoch is this many steps */
         return;

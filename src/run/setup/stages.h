@@ -83,6 +83,8 @@ void cvy_pretrained_close(struct cvy_pretrained *start);
 CVY_CHECKED cvy_status cvy_resume_load(struct cvy_run *run);
 /* The threads of this rank in the checkpoint; 0: it does not say, or was made with another number of ranks. */
 int cvy_resume_threads(const struct cvy_run *run);
+/* How many ranks the checkpoint was made by. */
+int cvy_resume_ranks(const struct cvy_run *run);
 void cvy_resume_close(struct cvy_resume *resume);
 /* Tell the trainer: mixup and class weights (loss.c). */
 CVY_CHECKED cvy_status cvy_run_set_loss(struct cvy_run *run);
