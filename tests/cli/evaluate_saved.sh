@@ -15,7 +15,7 @@ cp out seven
 checks=$((checks + 1))
 [ "$(grep -o '"step": \[[0-9]*, [0-9]*, [0-9]*\], "data": {"val.top1"' bench.json | wc -l)" = 3 ] || fail "bench.json has other records: $(cat bench.json)"
 [ ! -e runs ] || fail "--evaluate made a run directory"
-# Quantiles of 20 batches are the largest and the second largest of their times.
+# Quantiles of 20 batches are the largest and the second largest of their times, of which the mean is, too.
 expect 0 "$convoy" -q train data --arch resnet18 --evaluate --resume run/checkpoint.safetensors -b 1 -p 1 --raport-file single.json
 checks=$((checks + 1))
 /usr/bin/python3 - <<'PY' || fail "the times of single.json are not those of its batches"
@@ -27,6 +27,7 @@ last = records[-1]["data"]
 assert len(times) == 20, len(times)
 assert last["val.compute_latency_at100"] == last["val.compute_latency_at99"] == times[19]
 assert last["val.compute_latency_at95"] == times[18]
+assert abs(20 * last["val.compute_latency"] - sum(times)) < 1e-9 * sum(times)
 PY
 expect 0 "$convoy" -q train data --evaluate --resume run -b 7 --prof 2
 expect_text out ': 14 images$'

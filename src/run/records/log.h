@@ -59,6 +59,8 @@ struct cvy_run_validation {
     struct cvy_measures measures;
     double *latency; /* (batches) seconds; put into order here */
 };
+/* The mean of its batches' seconds, which their quantiles are of, too; 0 without batches. */
+double cvy_run_mean_latency(const struct cvy_run_validation *validation);
 /* Records of validation batches that are done. iteration: training steps done in the epoch; batch: from 1. */
 CVY_CHECKED cvy_status cvy_run_log_validation(struct cvy_run_log *log, int64_t epoch, int64_t iteration, int64_t batch,
                                               struct cvy_run_validation *validation);

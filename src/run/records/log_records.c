@@ -149,12 +149,21 @@ static void put_measures(struct record *record, const struct cvy_run_validation 
     }
 }
 
+double cvy_run_mean_latency(const struct cvy_run_validation *v)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < v->batches; i++)
+        sum += v->latency[i];
+    return share(sum, v->batches);
+}
+
 static void put_validation(struct record *record, const struct cvy_run_validation *v)
 {
     put_measures(record, v);
     put(record, v->name, "compute_ips", rate(v->images + v->skipped, v->seconds - v->wait));
     put(record, v->name, "total_ips", rate(v->images + v->skipped, v->seconds));
-    put(record, v->name, "compute_latency", share(v->seconds - v->wait, v->batches));
+    put(record, v->name, "compute_latency", cvy_run_mean_latency(v));
 }
 
 static void put_validation_times(struct record *record, const struct cvy_run_validation *v)
@@ -306,7 +315,7 @@ static void put_latencies(struct record *record, const struct cvy_run_validation
 {
     static const double shares[] = {0.90, 0.95, 0.99};
 
-    put_named(record, names[0], 1000 * share(v->seconds - v->wait, v->batches));
+    put_named(record, names[0], 1000 * cvy_run_mean_latency(v));
     for (int i = 0; i < 3; i++)
         put_named(record, names[i + 1], percentile(v, shares[i]));
 }

@@ -26,7 +26,7 @@ static void say_speed(const struct cvy_run *run, const struct cvy_run_validation
 {
     cvy_log(CVY_LOG_INFO,
             "a batch of %d takes %.2f ms; 50 %% at most %.2f, 90 %% %.2f, 95 %% %.2f, 99 %% %.2f; %.1f images/s",
-            (int)cvy_run_evaluation_batch(&run->config->options), 1000 * (v->seconds - v->wait) / (double)v->batches,
+            (int)cvy_run_evaluation_batch(&run->config->options), 1000 * cvy_run_mean_latency(v),
             1000 * cvy_quantile(v->latency, v->batches, 0.50), 1000 * cvy_quantile(v->latency, v->batches, 0.90),
             1000 * cvy_quantile(v->latency, v->batches, 0.95), 1000 * cvy_quantile(v->latency, v->batches, 0.99),
             (double)(v->images + v->skipped) / v->seconds);
