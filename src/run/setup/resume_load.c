@@ -115,8 +115,8 @@ static void log_step_change(const struct cvy_run *run, int64_t then, int64_t don
             o->lr == old ? "" : cvy_double_text(o->lr, rate), length);
 }
 
-/* Steps that hold as many images as before, but divided among more ranks or fewer: sums are rounded otherwise, and batch
- * norms see other batches. */
+/* Steps that hold as many images as before, but divided among more ranks or fewer: sums are rounded otherwise, and
+ * batch norms see other batches. */
 static void compare_ranks(const struct cvy_run *run)
 {
     const int then = cvy_resume_ranks(run), now = run->ranks.comm.world;
