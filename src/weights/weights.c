@@ -26,12 +26,15 @@ static void note(int *count, char *names, size_t size, const char *text)
     (*count)++;
 }
 
-static void note_shape(struct problems *problems, const struct cvy_param *param, const struct cvy_shape *shape)
+static void note_tensor(struct problems *problems, const struct cvy_param *param, const struct cvy_named_tensor *tensor)
 {
     char is[96], should[96], text[320];
 
-    snprintf(text, sizeof text, "%s is %s instead of %s", cvy_quote(param->name), cvy_shape_text(shape, is),
-             cvy_shape_text(&param->shape, should));
+    if (cvy_shape_equal(&param->shape, &tensor->shape))
+        snprintf(text, sizeof text, "%s has numbers of type %s", cvy_quote(param->name), cvy_dtype_name(tensor->dtype));
+    else
+        snprintf(text, sizeof text, "%s is %s instead of %s", cvy_quote(param->name),
+                 cvy_shape_text(&tensor->shape, is), cvy_shape_text(&param->shape, should));
     note(&problems->wrong, problems->wrong_names, sizeof problems->wrong_names, text);
 }
 
@@ -206,7 +209,7 @@ static cvy_status check_names(const struct cvy_architecture *architecture, const
         if (!tensor && param->kind != CVY_PARAM_COUNTER)
             note(&problems.missing, problems.missing_names, sizeof problems.missing_names, cvy_quote(param->name));
         else if (tensor && !cvy_weights_fits(param, tensor))
-            note_shape(&problems, param, &tensor->shape);
+            note_tensor(&problems, param, tensor);
     }
     for (size_t i = 0; i < file->tensor_count; i++) {
         const char *name = file->tensors[i].name;
@@ -245,15 +248,42 @@ cvy_status cvy_weights_check_model(const struct cvy_architecture *architecture, 
 
 /* ---- values ---- */
 
-/* what: the name of the file, if all numbers have to be finite; else NULL. */
+static bool is_variance(const char *name)
+{
+    const size_t length = strlen(name), end = strlen(".running_var");
+
+    return length > end && strcmp(name + length - end, ".running_var") == 0;
+}
+
+/* Of floats of any alignment. */
+static size_t count_negative(const void *floats, size_t count)
+{
+    const unsigned char *bytes = floats;
+    size_t negative = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        float value;
+
+        memcpy(&value, bytes + i * sizeof value, sizeof value);
+        negative += value < 0;
+    }
+    return negative;
+}
+
+/* what: the name of the file, if the numbers have to be those of a network that answers; else NULL. */
 static cvy_status check_numbers(const struct cvy_named_tensor *tensor, const void *values, const char *what)
 {
     const size_t count = (size_t)cvy_shape_elements(&tensor->shape);
-    const size_t bad = what ? cvy_count_not_finite(values, count) : 0;
+    size_t bad = what ? cvy_count_not_finite(values, count) : 0;
 
-    return bad ? cvy_fail(CVY_BAD_DATA, "%s holds no trained network: %zu of the %zu numbers of %s are NaN or infinite",
-                          cvy_quote(what), bad, count, cvy_quote(tensor->name))
-               : CVY_OK;
+    if (bad)
+        return cvy_fail(CVY_BAD_DATA, "%s holds no trained network: %zu of the %zu numbers of %s are NaN or infinite",
+                        cvy_quote(what), bad, count, cvy_quote(tensor->name));
+    bad = what && is_variance(tensor->name) ? count_negative(values, count) : 0;
+    if (bad) /* their roots would be NaN */
+        return cvy_fail(CVY_BAD_DATA, "%s holds no trained network: %zu of the %zu variances %s are negative",
+                        cvy_quote(what), bad, count, cvy_quote(tensor->name));
+    return CVY_OK;
 }
 
 /* scale (3) or NULL: factors for the inputs of a convolution, (K, 3, R, S). what: as above. */

@@ -69,6 +69,18 @@ expect 0 "$convoy" -q train data --pretrained-weights spoilt.safetensors --reset
 spoil $checkpoint spoilt_checkpoint.safetensors fc.bias nan
 expect_sentence 65 'spoilt_checkpoint.safetensors" holds no trained network' "$convoy" -q train data \
     --resume spoilt_checkpoint.safetensors --evaluate
+# A negative variance would make a channel NaN, which a ReLU hides. A type that is no float is told from a shape.
+spoil $weights negative.safetensors bn1.running_var -1
+expect_sentence 65 'negative.safetensors" holds no trained network: 1 of the 64 variances "bn1.running_var" are negative' \
+    "$convoy" -q classify "$picture" --weights negative.safetensors
+/usr/bin/python3 - $weights whole.safetensors <<'PY'
+import sys
+data = open(sys.argv[1], "rb").read()
+at = data.index(b'"F32"', data.index(b'"fc.weight"'))
+open(sys.argv[2], "wb").write(data[:at] + b'"I32"' + data[at + 5:])
+PY
+expect_sentence 65 '1 of another shape or type \("fc.weight" has numbers of type i32\)' \
+    "$convoy" -q classify "$picture" --weights whole.safetensors
 mkdir ill && cp spoilt_checkpoint.safetensors ill/checkpoint.safetensors
 run "$convoy" -q train data --resume ill --epochs 2
 checks=$((checks + 1))
