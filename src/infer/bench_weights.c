@@ -28,7 +28,7 @@ static cvy_status open_source(const struct cvy_predictor *predictor, const struc
     const struct cvy_model_options *model = &predictor->network.model;
 
     if (val)
-        return cvy_predictor_open_source(predictor, val, predictor->batch_size, source);
+        return cvy_predictor_open_source(predictor, val, predictor->batch_size, true, source);
     return cvy_source_open_synthetic(
         source, &(struct cvy_synthetic){.batch_size = predictor->batch_size,
                                         .image_size = model->image_size,

@@ -187,7 +187,7 @@ static cvy_status classify_dataset(struct cvy_predictor *predictor, const struct
     char sentence[1024] = "";
 
     CVY_GOTO(single ? cvy_predictor_open_single(predictor) : cvy_predictor_open_batches(predictor, dataset));
-    CVY_GOTO(cvy_predictor_open_source(predictor, dataset, (int32_t)evaluator->batch, &source));
+    CVY_GOTO(cvy_predictor_open_source(predictor, dataset, (int32_t)evaluator->batch, false, &source));
     CVY_GOTO(cvy_source_start(&source, 0, 0));
     for (;;) {
         CVY_GOTO(cvy_predictor_stopped(predictor));
@@ -339,7 +339,7 @@ static cvy_status evaluate(struct cvy_predictor *predictor, const char *folder,
                         predictor->network.architecture->name);
     CVY_GOTO(cvy_predictor_open_validation(predictor, folder, &val));
     CVY_GOTO(cvy_predictor_open_batches(predictor, &val));
-    CVY_GOTO(cvy_predictor_open_source(predictor, &val, predictor->batch_size, &source));
+    CVY_GOTO(cvy_predictor_open_source(predictor, &val, predictor->batch_size, true, &source));
     if (options->report || options->details) {
         CVY_GOTO(cvy_collector_open(&collector, classes, top_k));
         pass.collector = &collector;

@@ -426,7 +426,7 @@ cvy_status cvy_detect_paths(cvy_detector *detector, const char *const *paths, si
         status = cvy_fail_memory((size_t)evaluator->batch * sizeof *job.seen, "the objects of a batch");
         goto fail;
     }
-    CVY_GOTO(cvy_predictor_open_source(predictor, &dataset, (int32_t)evaluator->batch, &source));
+    CVY_GOTO(cvy_predictor_open_source(predictor, &dataset, (int32_t)evaluator->batch, false, &source));
     status = detect_batches(&job, &source, evaluator, handler, context);
 fail:
     cvy_source_close(&source);

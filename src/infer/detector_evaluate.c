@@ -105,7 +105,7 @@ cvy_status cvy_predictor_evaluate_detector(struct cvy_predictor *predictor, cons
     cvy_pictures_open(&pictures, val.sample_count);
     CVY_GOTO(cvy_coco_open(&evaluation, val.class_count));
     CVY_GOTO(cvy_predictor_open_batches(predictor, &val));
-    CVY_GOTO(cvy_predictor_open_source(predictor, &val, predictor->batch_size, &source));
+    CVY_GOTO(cvy_predictor_open_source(predictor, &val, predictor->batch_size, true, &source));
     CVY_GOTO(cvy_predictor_time_batches(&source, &pass));
     start = cvy_clock();
     CVY_GOTO(cvy_evaluator_pass(&predictor->many, &source, &pass));

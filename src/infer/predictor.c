@@ -386,11 +386,12 @@ cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const str
 }
 
 cvy_status cvy_predictor_open_source(const struct cvy_predictor *predictor, const struct cvy_dataset *dataset,
-                                     int32_t batch_size, struct cvy_source *source)
+                                     int32_t batch_size, bool name_bad, struct cvy_source *source)
 {
     struct cvy_loader_options loader = loader_options(predictor, dataset);
 
     loader.batch_size = batch_size;
+    loader.name_bad = name_bad;
     return cvy_source_open(source, &loader);
 }
 

@@ -80,9 +80,9 @@ CVY_CHECKED cvy_status cvy_predictor_check_batch(const struct cvy_predictor *pre
 /* Open that of batches for a data set (NULL: random images in memory): the first one decides what --batch-size auto
  * means. */
 CVY_CHECKED cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const struct cvy_dataset *dataset);
-/* Batches of a data set, in its order. */
+/* Batches of a data set, in its order. name_bad: unreadable images are warned of. */
 CVY_CHECKED cvy_status cvy_predictor_open_source(const struct cvy_predictor *predictor,
-                                                 const struct cvy_dataset *dataset, int32_t batch_size,
+                                                 const struct cvy_dataset *dataset, int32_t batch_size, bool name_bad,
                                                  struct cvy_source *source);
 /* Files and folders as a data set without labels or objects; closed by the caller in any case. CVY_BAD_DATA: there is
  * no image. */

@@ -110,6 +110,10 @@ copy bad_val && echo text >bad_val/val/"$class"/text.jpg
 expect 0 "$convoy" -q evaluate bad_val --weights $weights --format json
 expect_text out '"skipped": 1'
 expect_text out '"images": 10'
+expect_text err '^convoy: warning: "bad_val/val/.*/text.jpg" is no image .*; it is left out$'
+expect 0 tiny_train bad_val --epochs 2 --workspace named # by the first validation alone
+checks=$((checks + 1))
+[ "$(grep -c 'text.jpg" is no image .*; it is left out$' err)" = 1 ] || { fail "a bad image of the validation is not named once"; show; }
 
 # ---- outputs that exist ----
 expect_sentence 73 'good' "$convoy" -q dataset shapes good

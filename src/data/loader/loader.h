@@ -23,6 +23,7 @@ struct cvy_loader_options {
     bool drop_last;   /* training; evaluation delivers a short last batch (count < batch_size, the rest zero) */
     bool even_last;   /* training, with drop_last: a short last batch too, of as many samples on every rank */
     bool replace_bad; /* training: the next readable sample in data-set order fills the slot; else it is marked bad */
+    bool name_bad;    /* samples that are marked bad are named, too; where a sentence is said of them anyway: false */
     struct cvy_sample_cache *cache; /* of the images of the set; NULL: each is read each time. Borrowed */
     int32_t rank, world;            /* this rank takes perm[rank::world]; 0, 1 for one process */
     cvy_device *device; /* that batches are for: it copies from their memory as it is; NULL: any. Borrowed */
@@ -63,7 +64,7 @@ void cvy_loader_skip(struct cvy_loader *loader, uint32_t epoch, uint32_t skip);
  * readable at a time, so that a device may still copy the last one). Fails when an image cannot be replaced (every
  * image unreadable). */
 CVY_CHECKED cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **batch);
-/* Samples replaced so far, each named once through cvy_log as a warning. */
+/* Samples replaced (or, in evaluation, left out) so far, each named once through cvy_log as a warning. */
 int64_t cvy_loader_bad_samples(struct cvy_loader *loader);
 /* Their indices in the data set, ascending: up to `capacity` of them. Returns how many. */
 int64_t cvy_loader_list_bad(struct cvy_loader *loader, uint32_t *samples, int64_t capacity);

@@ -75,8 +75,8 @@ static cvy_status make_sample(struct loader_worker *worker, uint32_t epoch, stru
     return status;
 }
 
-/* Count and name a bad sample, the first time it is met. */
-static void note_bad(struct cvy_loader *loader, uint32_t sample)
+/* Count and name a bad sample, the first time it is met. what: becomes of it. */
+static void note_bad(struct cvy_loader *loader, uint32_t sample, const char *what)
 {
     pthread_mutex_lock(&loader->mutex);
     const bool first = !loader->named[sample];
@@ -84,7 +84,7 @@ static void note_bad(struct cvy_loader *loader, uint32_t sample)
     loader->bad_samples += first;
     pthread_mutex_unlock(&loader->mutex);
     if (first)
-        cvy_log(CVY_LOG_WARNING, "%s; another image takes its place", cvy_error());
+        cvy_log(CVY_LOG_WARNING, "%s; %s", cvy_error(), what);
 }
 
 void cvy_loader_clear_boxes(struct loader_slot *slot, size_t first, size_t count)
@@ -112,10 +112,12 @@ cvy_status cvy_loader_fill(struct loader_worker *worker, uint32_t epoch, struct 
         if (!loader->options.replace_bad) {
             memset(slot->images + (size_t)place * loader->image_bytes, 0, loader->image_bytes);
             cvy_loader_clear_boxes(slot, (size_t)place, 1);
+            if (loader->options.name_bad)
+                note_bad(loader, from.sample, "it is left out");
             slot->errors[place] = cvy_strdup(cvy_error());
             return slot->errors[place] ? CVY_OK : cvy_fail_memory(strlen(cvy_error()), "a message");
         }
-        note_bad(loader, from.sample);
+        note_bad(loader, from.sample, "another image takes its place");
         from.sample = from.sample + 1 == dataset->sample_count ? 0 : from.sample + 1;
     }
     return cvy_fail_context(status, "none of the %u images can be read; the last one", dataset->sample_count);

@@ -95,7 +95,7 @@ cvy_status cvy_ptq_run(struct cvy_ptq *ptq, enum cvy_ptq_graph kind, const char 
 
     CVY_TRY(cvy_ptq_graph(&ptq->network, kind, &graph));
     CVY_TRY(cvy_evaluator_open_graph(&evaluator, &ptq->network, &graph, small_batch(ptq)));
-    CVY_GOTO(cvy_predictor_open_source(&ptq->plain, &ptq->images, (int32_t)evaluator.batch, &source));
+    CVY_GOTO(cvy_predictor_open_source(&ptq->plain, &ptq->images, (int32_t)evaluator.batch, false, &source));
     CVY_GOTO(cvy_source_start(&source, 0, 0));
     for (int64_t done = 1;; done++) {
         CVY_GOTO(cvy_source_next(&source, &batch));
@@ -184,7 +184,7 @@ cvy_status cvy_ptq_evaluate(struct cvy_ptq *ptq, struct cvy_evaluator *evaluator
     cvy_status status;
 
     *score = (struct cvy_ptq_score){0};
-    CVY_GOTO(cvy_predictor_open_source(&ptq->plain, &ptq->val, (int32_t)evaluator->batch, &source));
+    CVY_GOTO(cvy_predictor_open_source(&ptq->plain, &ptq->val, (int32_t)evaluator->batch, false, &source));
     if (ptq->network.architecture->task == CVY_TASK_DETECT) {
         CVY_GOTO(detect(ptq, evaluator, &source, stage, score));
     } else {

@@ -103,7 +103,7 @@ static cvy_status open_ranking(struct ranking *ranking, struct cvy_ptq *ptq)
     ranking->values = cvy_calloc(ranking->batch_values, sizeof(float));
     if (!ranking->images || !ranking->expected || !ranking->values)
         return cvy_fail_memory((size_t)batches * ranking->batch_bytes, "the images of a comparison");
-    CVY_GOTO(cvy_predictor_open_source(&ptq->plain, &ptq->images, batch, &source));
+    CVY_GOTO(cvy_predictor_open_source(&ptq->plain, &ptq->images, batch, false, &source));
     CVY_GOTO(cvy_source_start(&source, 0, 0));
     while (ranking->batches < batches) {
         CVY_GOTO(cvy_source_next(&source, &next));

@@ -206,6 +206,7 @@ struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run, 
     loader.batch_size = cvy_run_evaluation_batch(options);
     loader.sampler = CVY_SAMPLE_IN_ORDER;
     loader.autoaugment = loader.drop_last = loader.even_last = loader.replace_bad = false;
+    loader.name_bad = true;
     return loader;
 }
 
