@@ -18,6 +18,8 @@ static void print_balance(const struct cvy_check_report *report)
 {
     const struct cvy_check_class *max = &report->classes[report->largest_class];
     const struct cvy_check_class *min = &report->classes[report->smallest_class];
+    if (report->class_count == 1)
+        puts("one class: there is nothing to tell apart (each class is a folder of its own)");
     if (max->train < UNBALANCED * min->train || max->train == 0)
         return;
     printf("unbalanced: %" PRId64 " training images of %s, ", max->train, quoted(max->name));

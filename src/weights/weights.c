@@ -255,7 +255,7 @@ static bool is_variance(const char *name)
     return length > end && strcmp(name + length - end, ".running_var") == 0;
 }
 
-/* Of floats of any alignment. */
+/* The floats may have any alignment. */
 static size_t count_negative(const void *floats, size_t count)
 {
     const unsigned char *bytes = floats;

@@ -55,6 +55,13 @@ expect_text out '29 training images of "many", 1 of "few" \(29.0 times as many\)
 expect 0 "$convoy" -q check data/train.tsv
 if grep -q unbalanced out; then fail "3 images of each class are called unbalanced"; fi
 
+# ---- one class alone: nothing to tell apart ----
+awk -F'\t' '{print $1 "\tall"}' data/train.tsv >data/one.tsv
+expect 0 tiny_train data/one.tsv --training-only --epochs 1 --prof 1 --no-checkpoints --workspace one
+expect_text err '^convoy: warning: "data/one.tsv" has one class, "all", for which every image will be taken'
+expect 0 "$convoy" -q check data/one.tsv
+expect_text out '^one class: '
+
 # ---- ImageNet's validation images, without folders and with their classes in a file of their own ----
 mkdir flat flat/val
 for file in data/val/*/*.jpg; do cp "$file" "flat/val/${file//\//_}"; done

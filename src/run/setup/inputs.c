@@ -25,7 +25,8 @@ cvy_status cvy_setup_name_data(struct cvy_train_options *o)
     return CVY_OK;
 }
 
-/* Classes that a list by number leaves out, and sizes so different that somebody may want to do something about it. */
+/* Classes that a list by number leaves out, one alone (of folders that lie too deep, perhaps), and sizes so different
+ * that somebody may want to do something about it. */
 static cvy_status check_class_count(const struct cvy_run *run)
 {
     const struct cvy_dataset *train = &run->data.train;
@@ -47,6 +48,11 @@ static cvy_status check_class_count(const struct cvy_run *run)
     if (empty > 0)
         cvy_log(CVY_LOG_WARNING, "%d of %d classes have no training images: class %d is the first of them", (int)empty,
                 (int)train->class_count, (int)first);
+    else if (train->class_count == 1)
+        cvy_log(CVY_LOG_WARNING,
+                "%s has one class, %s, for which every image will be taken: there is nothing to tell apart (each class "
+                "is a folder of its own)",
+                cvy_quote(run->config->options.data), cvy_quote(train->classes[0]));
     else if (largest / 4 >= smallest && cvy_option_source_of(&run->config->options, "sampler") == CVY_FROM_DEFAULT &&
              cvy_option_source_of(&run->config->options, "class-weights") == CVY_FROM_DEFAULT)
         cvy_log(CVY_LOG_INFO,
