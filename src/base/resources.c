@@ -235,10 +235,16 @@ static long wanted_threads(void)
     return threads >= 1 ? threads : 0;
 }
 
+int cvy_openmp_threads(void)
+{
+    return omp_get_max_active_levels() > 0 ? omp_get_thread_limit() : 1;
+}
+
 int cvy_default_threads(void)
 {
     const long threads = wanted_threads();
-    const int allowed = cvy_allowed_threads();
+    const int cores = cvy_allowed_threads(), given = cvy_openmp_threads();
+    const int allowed = cores < given ? cores : given;
 
     return threads >= 1 && threads < allowed ? (int)threads : allowed;
 }

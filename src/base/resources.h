@@ -7,11 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Threads to compute with: the minimum of OMP_NUM_THREADS (its first number, where set), the cores of the affinity mask
- * and the container's CPU quota; at least 1. */
+/* Threads to compute with: the minimum of OMP_NUM_THREADS (its first number, where set), cvy_openmp_threads, the cores
+ * of the affinity mask and the container's CPU quota; at least 1. */
 int cvy_default_threads(void);
-/* The same without OMP_NUM_THREADS: more threads than that only share cores. */
+/* The same without what OpenMP is told: more threads than that only share cores. */
 int cvy_allowed_threads(void);
+/* Threads that OpenMP gives at most to a parallel region that is in no other one (OMP_THREAD_LIMIT,
+ * OMP_MAX_ACTIVE_LEVELS). */
+int cvy_openmp_threads(void);
 /* cvy_default_threads for one of `processes` processes that run on the same cores: its share of them, unless
  * OMP_NUM_THREADS sets the number for each. */
 int cvy_shared_threads(int processes);

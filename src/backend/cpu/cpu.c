@@ -69,6 +69,11 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
     *device = NULL;
     if (spec && spec[0])
         return cvy_fail(CVY_UNAVAILABLE, "the cpu device takes no number, but was asked for %s", cvy_quote(spec));
+    /* oneDNN plans for all threads and gives wrong sums with fewer, or waits for the others for ever. */
+    if (threads > cvy_openmp_threads())
+        return cvy_fail(CVY_USAGE,
+                        "%d threads are asked for, and OpenMP gives %d (OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS)",
+                        threads, cvy_openmp_threads());
     struct cpu_device *cpu = cvy_calloc(1, sizeof(*cpu));
     if (!cpu)
         return cvy_fail_memory(sizeof(*cpu), "the cpu device");

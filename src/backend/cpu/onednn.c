@@ -147,18 +147,22 @@ void cpu_onednn_close(struct cpu_device *device)
     device->onednn = NULL;
 }
 
-int onednn_enter(const cvy_device *device)
+struct onednn_threads onednn_enter(const cvy_device *device)
 {
-    const int threads = omp_get_max_threads();
-    if (threads != device->threads)
+    const struct onednn_threads before = {.count = omp_get_max_threads(), .dynamic = omp_get_dynamic()};
+    if (before.count != device->threads)
         omp_set_num_threads(device->threads);
-    return threads;
+    if (before.dynamic)
+        omp_set_dynamic(0);
+    return before;
 }
 
-void onednn_leave(int threads)
+void onednn_leave(struct onednn_threads before)
 {
-    if (threads != omp_get_max_threads())
-        omp_set_num_threads(threads);
+    if (before.count != omp_get_max_threads())
+        omp_set_num_threads(before.count);
+    if (before.dynamic)
+        omp_set_dynamic(1);
 }
 
 /* ---- layouts ---- */
@@ -241,11 +245,11 @@ cvy_status onednn_run(cvy_device *device, const struct onednn_call *call, void *
                                                               : scratch;
         CVY_TRY(onednn_check(onednn_bind(call->arguments[i].memory, memory, stream), "cannot bind an argument"));
     }
-    const int threads = onednn_enter(device);
+    const struct onednn_threads before = onednn_enter(device);
     dnnl_status_t status = dnnl_primitive_execute(call->primitive, stream, call->count, call->arguments);
     if (status == dnnl_success)
         status = dnnl_stream_wait(stream);
-    onednn_leave(threads);
+    onednn_leave(before);
     return onednn_check(status, "a primitive failed");
 }
 
@@ -330,9 +334,9 @@ cvy_status cpu_opaque_reorder_prepare(cvy_device *device, struct cvy_op_desc *de
     cvy_status status;
     CVY_GOTO(weight_desc(&from, &x->layout, &y->layout));
     CVY_GOTO(weight_desc(&to, &y->layout, &x->layout));
-    const int threads = onednn_enter(device);
+    const struct onednn_threads before = onednn_enter(device);
     status = build_reorder(cpu_of(device), call, onednn_md_of(&from), onednn_md_of(&to), plan);
-    onednn_leave(threads);
+    onednn_leave(before);
 fail:
     onednn_md_release(&from);
     onednn_md_release(&to);
@@ -357,10 +361,10 @@ void cpu_opaque_reorder_release(cvy_device *device, struct cvy_kernel_plan *plan
 cvy_status cpu_sgemm(cvy_device *device, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
                      const float *a, const float *b, float *c)
 {
-    const int threads = onednn_enter(device);
+    const struct onednn_threads before = onednn_enter(device);
     const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1, a,
                                             transpose_a ? m : k, b, transpose_b ? k : n, 0, c, n);
-    onednn_leave(threads);
+    onednn_leave(before);
     return onednn_check(status, "matrix product");
 }
 

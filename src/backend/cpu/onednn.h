@@ -39,9 +39,14 @@ struct onednn_call {
 
 /* CVY_OK, or CVY_NO_MEMORY / CVY_FAILED with "oneDNN: <what>: <its status>". */
 CVY_CHECKED cvy_status onednn_check(dnnl_status_t status, const char *what);
-/* oneDNN plans and runs with OpenMP's current number of threads: set the device's, and restore the caller's. */
-int onednn_enter(const cvy_device *device);
-void onednn_leave(int threads);
+/* oneDNN plans and runs with OpenMP's current number of threads: set the device's, of which OpenMP must not leave out
+ * some while the machine is busy (OMP_DYNAMIC), and restore the caller's settings. */
+struct onednn_threads {
+    int count;
+    bool dynamic;
+};
+struct onednn_threads onednn_enter(const cvy_device *device);
+void onednn_leave(struct onednn_threads before);
 /* f32 or bf16, whichever the tensor is. */
 dnnl_data_type_t onednn_type(enum cvy_dtype dtype);
 /* A description of an image tensor in one of our layouts; dims N, C, H, W. The caller releases it. */

@@ -1,4 +1,5 @@
 /* Convolutions by oneDNN: choice of algorithm and layouts, post-operations, arguments. */
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -287,9 +288,9 @@ static cvy_status prepare(cvy_device *device, dnnl_alg_kind_t algorithm, struct 
     if (!call)
         return cvy_fail_memory(sizeof(*call), "the state of a kernel");
     plan->state = call;
-    const int threads = onednn_enter(device);
+    const struct onednn_threads before = onednn_enter(device);
     const cvy_status status = build(cpu_of(device), &conv, algorithm, desc, plan);
-    onednn_leave(threads);
+    onednn_leave(before);
     return status;
 }
 
@@ -318,6 +319,12 @@ cvy_status cpu_conv2d_run(cvy_device *device, const struct cvy_kernel_plan *plan
                           void *scratch)
 {
     const struct onednn_call *call = plan->state;
+    /* There oneDNN has one thread, and the sums of this gradient are shared out among all that it was planned for. */
+    if (plan->kernel->op == CVY_OP_CONV2D_BWD_WEIGHTS && device->threads > 1 && omp_in_parallel())
+        return cvy_fail(CVY_USAGE,
+                        "%d threads cannot compute within a parallel region of the caller's: train outside of "
+                        "it, or with one thread",
+                        device->threads);
     if (call->copy_bytes && out[0] != in[3])
         copy(device, out[0], in[3], call->copy_bytes);
     return onednn_run(device, call, in, out, scratch);

@@ -70,6 +70,7 @@ struct kernel_run {
     const struct cvy_kernel *row; /* of the device's table; NULL: the one that the planner takes */
     enum kernel_variant variant;  /* layouts that the image inputs have at first */
     int32_t in_place;             /* output that takes over its input's memory where the kernel allows it, or -1 */
+    bool few_threads;             /* OpenMP gives one, however many the kernel asks for */
     double seconds;               /* > 0: repeat for so long, and put the shortest time here */
     struct cvy_op_desc desc;      /* as the kernel completed it */
     struct cvy_kernel_plan plan;  /* kernel and implementation stay readable after the run; state does not */
