@@ -52,6 +52,11 @@ expect 0 "$convoy" -q train --resume kept # beyond the end of the run that was c
 expect_same calm/checkpoint.safetensors kept/checkpoint.safetensors
 expect_same calm/metrics.csv kept/metrics.csv
 expect_same calm/model_best.safetensors kept/model_best.safetensors
+# Damaged after the end of the training, it is written again, though there is nothing left to do.
+truncate_to kept/checkpoint.safetensors 60
+expect 0 "$convoy" -q train --resume kept
+expect_text err '"kept/checkpoint_0002.safetensors" is taken instead, and checkpoint.safetensors is written again'
+expect_same calm/checkpoint.safetensors kept/checkpoint.safetensors
 truncate_to kept/checkpoint.safetensors 60
 rm kept/checkpoint_*
 expect_sentence 65 'kept/checkpoint.safetensors' "$convoy" -q train --resume kept

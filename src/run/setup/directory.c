@@ -71,5 +71,6 @@ cvy_status cvy_setup_open_directory(struct cvy_run *run)
         CVY_TRY(cvy_run_log_open_ranks(&run->state.log, known));
     CVY_TRY(cvy_run_report_open(run));
     CVY_TRY(cvy_run_report_parameters(run));
-    return run->pretrained.continues ? cvy_run_save(run) : CVY_OK;
+    /* A run that is done already would save nothing. */
+    return run->pretrained.continues || run->resume.replaces ? cvy_run_save(run) : CVY_OK;
 }

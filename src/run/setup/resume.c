@@ -25,8 +25,8 @@ static cvy_status find_other(struct cvy_run *run)
     return status;
 }
 
-/* The checkpoint of a run's folder. One that is damaged, or that a full disk has kept from being written, is replaced
- * by the newest one that --gather-checkpoints has kept. */
+/* The checkpoint of a run's folder. In the place of one that is damaged, or that a full disk has kept from being
+ * written, the newest one is taken that --gather-checkpoints has kept. */
 static cvy_status find_in_folder(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
@@ -38,7 +38,9 @@ static cvy_status find_in_folder(struct cvy_run *run)
     cvy_error_get(problem, sizeof problem);
     CVY_TRY(cvy_checkpoint_newest_kept(resume->folder, kept));
     if (kept[0]) {
-        cvy_log(CVY_LOG_WARNING, "%s: %s is taken instead", problem, cvy_quote(kept));
+        resume->replaces = !run->config->options.evaluate && !run->config->options.workspace[0];
+        cvy_log(CVY_LOG_WARNING, "%s: %s is taken instead%s", problem, cvy_quote(kept),
+                resume->replaces ? ", and checkpoint.safetensors is written again" : "");
         snprintf(resume->file, sizeof resume->file, "%s", kept);
         return CVY_OK;
     }
