@@ -343,9 +343,10 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
     return cvy_tensor_file_check(file, what);
 }
 
-/* A tensor of every parameter of a kind, with a prefix before its name, into an arena. */
+/* A tensor of every parameter of a kind, with a prefix before its name, into an arena. `any_numbers`: as of
+ * cvy_weights_load_options. */
 static cvy_status load_arena(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
-                             const char *prefix, enum cvy_param_kind kind, float *arena)
+                             const char *prefix, enum cvy_param_kind kind, bool any_numbers, float *arena)
 {
     const struct cvy_graph *table = &network->table;
 
@@ -363,7 +364,7 @@ static cvy_status load_arena(struct cvy_network *network, const struct cvy_tenso
                             cvy_quote(name));
         if (!cvy_weights_fits(param, tensor))
             return cvy_fail(CVY_BAD_DATA, "%s: %s has another shape or type", cvy_quote(what), cvy_quote(name));
-        CVY_TRY(load_tensor(network, tensor, NULL, NULL, arena + param->offset));
+        CVY_TRY(load_tensor(network, tensor, NULL, any_numbers ? NULL : what, arena + param->offset));
         cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
     }
     return CVY_OK;
@@ -380,11 +381,11 @@ static bool has_prefix(const struct cvy_tensor_file *file, const char *prefix)
 
 /* Weights, frozen ones and statistics. */
 static cvy_status load_store(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
-                             const char *prefix, const struct cvy_store *store)
+                             const char *prefix, bool any_numbers, const struct cvy_store *store)
 {
-    CVY_TRY(load_arena(network, file, what, prefix, CVY_PARAM_TRAINABLE, store->weights));
-    CVY_TRY(load_arena(network, file, what, prefix, CVY_PARAM_FROZEN, store->state));
-    return load_arena(network, file, what, prefix, CVY_PARAM_STATE, store->state);
+    CVY_TRY(load_arena(network, file, what, prefix, CVY_PARAM_TRAINABLE, any_numbers, store->weights));
+    CVY_TRY(load_arena(network, file, what, prefix, CVY_PARAM_FROZEN, any_numbers, store->state));
+    return load_arena(network, file, what, prefix, CVY_PARAM_STATE, any_numbers, store->state);
 }
 
 /* What the optimizer keeps. */
@@ -392,18 +393,19 @@ static cvy_status load_optimizer(struct cvy_network *network, const struct cvy_t
                                  const char *momentum, const char *squares, const struct cvy_store *store)
 {
     if (store->momentum)
-        CVY_TRY(load_arena(network, file, what, momentum, CVY_PARAM_TRAINABLE, store->momentum));
-    return store->square_average ? load_arena(network, file, what, squares, CVY_PARAM_TRAINABLE, store->square_average)
-                                 : CVY_OK;
+        CVY_TRY(load_arena(network, file, what, momentum, CVY_PARAM_TRAINABLE, true, store->momentum));
+    return store->square_average
+               ? load_arena(network, file, what, squares, CVY_PARAM_TRAINABLE, true, store->square_average)
+               : CVY_OK;
 }
 
 cvy_status cvy_weights_load_training(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
-                                     bool *averaged)
+                                     const struct cvy_weights_load_options *options, bool *averaged)
 {
     *averaged = network->average.weights && has_prefix(file, CVY_EMA_PREFIX);
     CVY_TRY(load_optimizer(network, file, what, CVY_MOMENTUM_PREFIX, CVY_SQUARE_PREFIX, &network->store));
     if (*averaged)
-        CVY_TRY(load_store(network, file, what, CVY_EMA_PREFIX, &network->average));
+        CVY_TRY(load_store(network, file, what, CVY_EMA_PREFIX, options->any_numbers, &network->average));
     return cvy_tensor_file_check(file, what);
 }
 
@@ -412,14 +414,14 @@ cvy_status cvy_weights_load_snapshot(struct cvy_network *network, const struct c
 {
     if (!has_prefix(file, CVY_LAST_GOOD_PREFIX))
         return CVY_OK;
-    CVY_TRY(load_store(network, file, what, CVY_LAST_GOOD_PREFIX, &snapshot->store));
+    CVY_TRY(load_store(network, file, what, CVY_LAST_GOOD_PREFIX, true, &snapshot->store));
     CVY_TRY(load_optimizer(network, file, what, CVY_LAST_GOOD_PREFIX CVY_MOMENTUM_PREFIX,
                            CVY_LAST_GOOD_PREFIX CVY_SQUARE_PREFIX, &snapshot->store));
     if (snapshot->average.weights) /* without one it begins with the weights, as that of the network does */
         CVY_TRY(load_store(network, file, what,
                            has_prefix(file, CVY_LAST_GOOD_PREFIX CVY_EMA_PREFIX) ? CVY_LAST_GOOD_PREFIX CVY_EMA_PREFIX
                                                                                  : CVY_LAST_GOOD_PREFIX,
-                           &snapshot->average));
+                           true, &snapshot->average));
     snapshot->taken = true;
     return cvy_tensor_file_check(file, what);
 }

@@ -60,9 +60,11 @@ CVY_CHECKED cvy_status cvy_weights_check_quantizers(const struct cvy_graph *tabl
 CVY_CHECKED cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor_file *file,
                                         const char *what, const struct cvy_weights_load_options *options);
 /* Load what the network has room for beside its weights: momentum, averages of squares, and the moving average, if the
- * file has one (*averaged). CVY_BAD_DATA when a tensor is missing or does not fit. */
+ * file has one (*averaged). CVY_BAD_DATA when a tensor is missing or does not fit, or the average is not finite (but
+ * with options->any_numbers, which is all that counts of the options). */
 CVY_CHECKED cvy_status cvy_weights_load_training(struct cvy_network *network, const struct cvy_tensor_file *file,
-                                                 const char *what, bool *averaged);
+                                                 const char *what, const struct cvy_weights_load_options *options,
+                                                 bool *averaged);
 /* Load the snapshot of the network that a checkpoint holds, if it holds one (snapshot->taken). CVY_BAD_DATA when a
  * tensor is missing or does not fit. */
 CVY_CHECKED cvy_status cvy_weights_load_snapshot(struct cvy_network *network, const struct cvy_tensor_file *file,

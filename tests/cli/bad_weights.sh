@@ -69,6 +69,10 @@ expect 0 "$convoy" -q train data --pretrained-weights spoilt.safetensors --reset
 spoil $checkpoint spoilt_checkpoint.safetensors fc.bias nan
 expect_sentence 65 'spoilt_checkpoint.safetensors" holds no trained network' "$convoy" -q train data \
     --resume spoilt_checkpoint.safetensors --evaluate
+expect 0 tiny_train data --epochs 1 --use-ema 0.5 --workspace averaged
+spoil averaged/checkpoint.safetensors spoilt_average.safetensors ema.fc.bias nan
+expect_sentence 65 'spoilt_average.safetensors" holds no trained network: 1 of the 10 numbers of "ema.fc.bias" are NaN' \
+    "$convoy" -q train data --resume spoilt_average.safetensors --evaluate
 # A negative variance would make a channel NaN, which a ReLU hides. A type that is no float is told from a shape.
 spoil $weights negative.safetensors bn1.running_var -1
 expect_sentence 65 'negative.safetensors" holds no trained network: 1 of the 64 variances "bn1.running_var" are negative' \

@@ -249,7 +249,8 @@ static cvy_status take_progress(struct cvy_run *run)
     if (!run->config->options.evaluate && start->epoch > run->config->options.epochs)
         return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
                         (long long)run->config->options.epochs, cvy_quote(file), (long long)start->epoch);
-    CVY_TRY(cvy_weights_load_training(&run->state.network, &start->tensors, file, &run->resume.averaged));
+    const struct cvy_weights_load_options options = {.any_numbers = !run->config->options.evaluate};
+    CVY_TRY(cvy_weights_load_training(&run->state.network, &start->tensors, file, &options, &run->resume.averaged));
     state->epoch = start->epoch;
     state->step = start->epoch * run->config->steps_per_epoch;
     if (start->best_score > 0) { /* of which epoch is not said: the last that it can be */

@@ -250,7 +250,7 @@ static void training_round_trip(void **unused)
     assert_int_equal(cvy_st_write(path, view.tensors, view.count, NULL, 0), CVY_OK);
     cvy_weights_view_release(&view);
     assert_int_equal(cvy_st_open(&file, path), CVY_OK);
-    assert_int_equal(cvy_weights_load_training(&b, &file, path, &averaged), CVY_OK);
+    assert_int_equal(cvy_weights_load_training(&b, &file, path, &CVY_WEIGHTS_LOAD_DEFAULTS, &averaged), CVY_OK);
     assert_true(averaged);
     assert_memory_equal(a.store.momentum, b.store.momentum, trainable * sizeof(float));
     assert_memory_equal(a.store.square_average, b.store.square_average, trainable * sizeof(float));
@@ -271,10 +271,10 @@ static void training_round_trip(void **unused)
     assert_int_equal(cvy_st_write(path, view.tensors, view.count, NULL, 0), CVY_OK);
     cvy_weights_view_release(&view);
     assert_int_equal(cvy_st_open(&file, path), CVY_OK);
-    assert_fails(cvy_weights_load_training(&b, &file, path, &averaged), CVY_BAD_DATA,
+    assert_fails(cvy_weights_load_training(&b, &file, path, &CVY_WEIGHTS_LOAD_DEFAULTS, &averaged), CVY_BAD_DATA,
                  "optimizer.square_avg.conv1.weight");
     assert_int_equal(cvy_network_extend(&plain, 0, true), CVY_OK);
-    assert_int_equal(cvy_weights_load_training(&plain, &file, path, &averaged), CVY_OK);
+    assert_int_equal(cvy_weights_load_training(&plain, &file, path, &CVY_WEIGHTS_LOAD_DEFAULTS, &averaged), CVY_OK);
     assert_false(averaged);
     cvy_tensor_file_close(&file);
     cvy_network_close(&a);

@@ -225,7 +225,8 @@ static void a_checkpoint_holds_no_momentum_of_what_is_frozen(void **state)
 
     assert_int_equal(cvy_weights_open(&file, path), CVY_OK);
     assert_int_equal(cvy_weights_load(&again, &file, path, &all), CVY_OK);
-    assert_int_equal(cvy_weights_load_training(&again, &file, path, &(bool){false}), CVY_OK);
+    assert_int_equal(cvy_weights_load_training(&again, &file, path, &CVY_WEIGHTS_LOAD_DEFAULTS, &(bool){false}),
+                     CVY_OK);
     for (int32_t i = 0; i < network.table.param_count; i++)
         assert_true(same_values(&network, &again, i));
     assert_memory_equal(network.store.momentum, again.store.momentum, (size_t)again.store.trainable_elements * 4);
@@ -233,7 +234,8 @@ static void a_checkpoint_holds_no_momentum_of_what_is_frozen(void **state)
     assert_int_equal(cvy_weights_load(&plain, &file, path, &all), CVY_OK);
     for (int32_t i = 0; i < network.table.param_count; i++)
         assert_true(same_values(&network, &plain, i));
-    assert_int_equal(cvy_weights_load_training(&plain, &file, path, &(bool){false}), CVY_BAD_DATA);
+    assert_int_equal(cvy_weights_load_training(&plain, &file, path, &CVY_WEIGHTS_LOAD_DEFAULTS, &(bool){false}),
+                     CVY_BAD_DATA);
     cvy_tensor_file_close(&file);
     unlink(path);
     cvy_network_close(&network);

@@ -123,7 +123,7 @@ static void round_trip(void **unused)
     assert_memory_equal(&info.preprocessing, &preprocessing, sizeof preprocessing);
     assert_memory_equal(&info.state, &some_state, sizeof some_state);
     assert_int_equal(cvy_weights_load(&b, &file, "a", &CVY_WEIGHTS_LOAD_DEFAULTS), CVY_OK);
-    assert_int_equal(cvy_weights_load_training(&b, &file, "a", &(bool){false}), CVY_OK);
+    assert_int_equal(cvy_weights_load_training(&b, &file, "a", &CVY_WEIGHTS_LOAD_DEFAULTS, &(bool){false}), CVY_OK);
     assert_memory_equal(a.store.weights, b.store.weights, (size_t)a.store.trainable_elements * 4);
     assert_memory_equal(a.store.momentum, b.store.momentum, (size_t)a.store.trainable_elements * 4);
     assert_memory_equal(a.store.state, b.store.state, (size_t)a.store.state_elements * 4);
@@ -220,7 +220,8 @@ static void foreign_files(void **unused)
         struct cvy_tensor_file file;
         assert_int_equal(cvy_st_open(&file, path_of("old")), CVY_OK);
         assert_int_equal(cvy_weights_load(&network, &file, "old", &CVY_WEIGHTS_LOAD_DEFAULTS), CVY_OK);
-        assert_int_equal(cvy_weights_load_training(&network, &file, "old", &(bool){false}), CVY_BAD_DATA);
+        assert_int_equal(cvy_weights_load_training(&network, &file, "old", &CVY_WEIGHTS_LOAD_DEFAULTS, &(bool){false}),
+                         CVY_BAD_DATA);
         cvy_tensor_file_close(&file);
     }
     cvy_weights_view_release(&view);
