@@ -1,5 +1,7 @@
 /* The rules around a step: what decays, when an epoch is the best, when patience ends, what a checkpoint keeps of the
  * optimizer and of the moving average. */
+#include <math.h>
+
 #include "formats/weights/safetensors.h"
 #include "run/setup/stages.h"
 #include "run/training/training.h"
@@ -118,6 +120,23 @@ static void best_and_patience(void **state)
     assert_true(run->state.progress.best_score == 51.25);
     run->resolving->options.early_stopping = -1;
     assert_false(cvy_run_early_stop(run));
+    free(run);
+}
+
+/* Weights that are NaN hit the first class; that says nothing of them. */
+static void best_is_finite(void **state)
+{
+    struct cvy_run *run = new_run();
+    const struct cvy_train_epoch diverged = {.validated = true,
+                                             .val = {.list = {{"top1", 70}, {"loss", NAN}}, .count = 2}};
+
+    assert_false(cvy_run_update_best(run, &diverged));
+    assert_int_equal(run->state.progress.best_epoch, -1);
+    assert_int_equal(run->state.progress.stale_epochs, 1);
+    assert_true(end_epoch(run, 60, 0));
+    assert_false(cvy_run_update_best(run, &diverged));
+    assert_true(run->state.progress.best_score == 60);
+    assert_int_equal(run->state.progress.stale_epochs, 1);
     free(run);
 }
 
@@ -284,5 +303,5 @@ static void training_round_trip(void **unused)
     unlink(path);
 }
 
-RUN_TESTS(NULL, NULL, TEST(what_decays), TEST(batches_of_validation), TEST(best_and_patience), TEST(best_by_average),
-          TEST(decay_of_the_average), TEST(l2_loss), TEST(training_round_trip))
+RUN_TESTS(NULL, NULL, TEST(what_decays), TEST(batches_of_validation), TEST(best_and_patience), TEST(best_is_finite),
+          TEST(best_by_average), TEST(decay_of_the_average), TEST(l2_loss), TEST(training_round_trip))
