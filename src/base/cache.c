@@ -143,8 +143,10 @@ cvy_status cvy_cache_try_lock(const char *path, int *lock, bool *held)
 
 void cvy_cache_unlock(int lock)
 {
-    if (lock >= 0)
-        close(lock);
+    if (lock < 0)
+        return;
+    (void)flock(lock, LOCK_UN); /* a child that was forked meanwhile has the file, too: closing ours is not enough */
+    close(lock);
 }
 
 /* ---- tables ---- */

@@ -243,8 +243,10 @@ cvy_status cvy_run_lock_take(struct cvy_run_lock *lock, const char *folder)
 
 void cvy_run_lock_release(struct cvy_run_lock *lock)
 {
-    if (lock->held)
+    if (lock->held) {
+        (void)flock(lock->file, LOCK_UN); /* for a child that was forked meanwhile and has the file, too */
         close(lock->file);
+    }
     *lock = (struct cvy_run_lock){0};
 }
 

@@ -173,7 +173,8 @@ cvy_status cvy_resume_load(struct cvy_run *run)
     struct cvy_resume *resume = &run->resume;
 
     CVY_TRY(cvy_weights_load(&run->state.network, &resume->tensors, resume->file, &options));
-    CVY_TRY(cvy_weights_load_training(&run->state.network, &resume->tensors, resume->file, &options, &resume->averaged));
+    CVY_TRY(
+        cvy_weights_load_training(&run->state.network, &resume->tensors, resume->file, &options, &resume->averaged));
     compare_device(run);
     run->state.progress = resume->info.state;
     if (run->config->options.evaluate)

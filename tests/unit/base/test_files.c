@@ -1,10 +1,12 @@
-/* Files: reading, outputs that appear whole or not at all, full disks, paths. */
+/* Files: reading, outputs that appear whole or not at all, full disks, paths, locks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
+#include "base/cache.h"
 #include "base/file.h"
 #include "support_folder.h"
 #include "support_test.h"
@@ -223,6 +225,31 @@ static void test_paths(void **state)
     assert_int_equal(cvy_make_directories("/"), CVY_OK);
 }
 
+/* A child of the process that holds a lock has its file as well, for as long as it lives. */
+static void test_lock_and_child(void **state)
+{
+    const char *path = test_path(*state, "cache");
+    int lock, ends[2];
+    bool held;
+
+    assert_int_equal(cvy_cache_lock(path, &lock), CVY_OK);
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) { /* lives until the test closes its end */
+        char byte;
+        close(ends[1]);
+        _exit(read(ends[0], &byte, 1) != 0);
+    }
+    close(ends[0]);
+    cvy_cache_unlock(lock);
+    assert_int_equal(cvy_cache_try_lock(path, &lock, &held), CVY_OK);
+    close(ends[1]);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_false(held);
+    cvy_cache_unlock(lock);
+}
+
 RUN_TESTS(NULL, NULL, IN_FOLDER(test_read), IN_FOLDER(test_read_at), IN_FOLDER(test_no_more_files),
           IN_FOLDER(test_replace), IN_FOLDER(test_full_disk), IN_FOLDER(test_output_without_memory),
-          IN_FOLDER(test_clean), IN_FOLDER(test_paths))
+          IN_FOLDER(test_clean), IN_FOLDER(test_paths), IN_FOLDER(test_lock_and_child))
