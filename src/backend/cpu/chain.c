@@ -153,20 +153,35 @@ static cvy_status run_whole(cvy_device *device, const struct cvy_chain_call *cal
     return CVY_OK;
 }
 
+/* With the time of the steps: that of the whole, shared out by what they take in all threads. */
+static void time_parts(cvy_device *device, const struct cvy_chain *chain)
+{
+    double seconds[CVY_CHAIN_CALLS] = {0}, sum = 0;
+    const double before = cvy_clock();
+
+#pragma omp parallel num_threads(device->threads) reduction(+ : seconds[:CVY_CHAIN_CALLS])
+    run_own_parts(device, chain, seconds);
+    const double all = cvy_clock() - before;
+    for (int32_t c = 0; c < chain->count; c++)
+        sum += seconds[c];
+    for (int32_t c = 0; c < chain->count && sum > 0; c++)
+        *chain->calls[c].seconds += all * seconds[c] / sum;
+}
+
+static void run_parts(cvy_device *device, const struct cvy_chain *chain)
+{
+#pragma omp parallel num_threads(device->threads)
+    run_own_parts(device, chain, NULL);
+}
+
 cvy_status cpu_run_chain(cvy_device *device, const struct cvy_chain *chain)
 {
-    const bool timed = chain->calls[0].seconds;
-
     for (int32_t c = 0; c < chain->count; c++)
         CVY_TRY(run_whole(device, &chain->calls[c], false));
-#pragma omp parallel num_threads(device->threads)
-    {
-        double seconds[CVY_CHAIN_CALLS] = {0};
-        run_own_parts(device, chain, timed ? seconds : NULL);
-        if (timed && omp_get_thread_num() == 0)
-            for (int32_t c = 0; c < chain->count; c++)
-                *chain->calls[c].seconds += seconds[c];
-    }
+    if (chain->calls[0].seconds)
+        time_parts(device, chain);
+    else
+        run_parts(device, chain);
     for (int32_t c = 0; c < chain->count; c++)
         CVY_TRY(run_whole(device, &chain->calls[c], true));
     return CVY_OK;

@@ -129,6 +129,41 @@ static void test_vectors(void **state)
     bottleneck_release(&other);
 }
 
+/* The first chain with the pixels of one part, which is the last thread's. */
+static void time_last_thread(const struct cvy_plan *plan, void *context)
+{
+    double seconds[CVY_CHAIN_CALLS] = {0}, sum = 0;
+    struct cvy_chain chain;
+
+    (void)context;
+    assert_true(plan->chain_count > 0);
+    chain = plan->chains[0].chain;
+    assert_int_equal(chain.shares, 0);
+    chain.pixels = chain.part;
+    for (int32_t c = 0; c < chain.count; c++)
+        chain.calls[c].seconds = &seconds[c];
+    const double before = cvy_clock();
+    assert_int_equal(plan->device->backend->run_chain(plan->device, &chain), CVY_OK);
+    const double all = cvy_clock() - before;
+    for (int32_t c = 0; c < chain.count; c++) {
+        assert_true(seconds[c] > 0);
+        sum += seconds[c];
+    }
+    assert_true(sum <= all);
+}
+
+/* The times of the steps are those of all threads, and together not more than the chain takes. */
+static void test_times(void **state)
+{
+    struct bottleneck_outcome outcome;
+
+    setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
+    setenv("CONVOY_CPU_ISA", "avx2", 1);
+    setenv("CONVOY_CPU_CHAINS", "always", 1);
+    outcome = bottleneck_run("cpu", 2, &cases[0].network, 3, time_last_thread, NULL);
+    bottleneck_release(&outcome);
+}
+
 static int count_chains(int64_t batch, int threads)
 {
     cvy_device *device = executor_device("cpu", threads);
@@ -179,4 +214,4 @@ static int clear(void **state)
 }
 
 #define CLEAR(test) cmocka_unit_test_setup_teardown(test, clear, clear)
-RUN_TESTS(NULL, NULL, CLEAR(test_tiles), CLEAR(test_model), CLEAR(test_vectors), CLEAR(test_setting))
+RUN_TESTS(NULL, NULL, CLEAR(test_tiles), CLEAR(test_model), CLEAR(test_vectors), CLEAR(test_times), CLEAR(test_setting))
