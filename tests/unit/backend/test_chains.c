@@ -129,30 +129,43 @@ static void test_vectors(void **state)
     bottleneck_release(&other);
 }
 
-/* The first chain with the pixels of one part, which is the last thread's. */
+/* Whether the steps take the time that the chain takes, or nearly so; never more. */
+static bool adds_up(cvy_device *device, const struct cvy_chain *chain)
+{
+    struct cvy_chain timed = *chain;
+    double seconds[CVY_CHAIN_CALLS] = {0}, sum = 0;
+
+    for (int32_t c = 0; c < chain->count; c++)
+        timed.calls[c].seconds = &seconds[c];
+    const double before = cvy_clock();
+    assert_int_equal(device->backend->run_chain(device, &timed), CVY_OK);
+    const double all = cvy_clock() - before;
+    for (int32_t c = 0; c < chain->count; c++) {
+        assert_true(seconds[c] > 0);
+        sum += seconds[c];
+    }
+    assert_true(sum <= all);
+    return sum > all / 2;
+}
+
+/* The first chain with the pixels of one part, which is the last thread's. Now and then the system takes the processor
+ * away where nothing is measured. */
 static void time_last_thread(const struct cvy_plan *plan, void *context)
 {
-    double seconds[CVY_CHAIN_CALLS] = {0}, sum = 0;
     struct cvy_chain chain;
+    bool good = false;
 
     (void)context;
     assert_true(plan->chain_count > 0);
     chain = plan->chains[0].chain;
     assert_int_equal(chain.shares, 0);
     chain.pixels = chain.part;
-    for (int32_t c = 0; c < chain.count; c++)
-        chain.calls[c].seconds = &seconds[c];
-    const double before = cvy_clock();
-    assert_int_equal(plan->device->backend->run_chain(plan->device, &chain), CVY_OK);
-    const double all = cvy_clock() - before;
-    for (int32_t c = 0; c < chain.count; c++) {
-        assert_true(seconds[c] > 0);
-        sum += seconds[c];
-    }
-    assert_true(sum <= all);
+    for (int i = 0; i < 20 && !good; i++)
+        good = adds_up(plan->device, &chain);
+    assert_true(good);
 }
 
-/* The times of the steps are those of all threads, and together not more than the chain takes. */
+/* The times of the steps are those of all threads. */
 static void test_times(void **state)
 {
     struct bottleneck_outcome outcome;
