@@ -22,6 +22,9 @@ expect_text err 'wrote 12 training and 5 validation images of 4 classes to 3 and
 expect 0 tfrecord check-boxes data records
 expect_text out '^12 [0-9]+ 5 [0-9]+$'
 expect 0 tfrecord write-boxes data theirs
+cp -r records cut && : >cut/coco_train.record-00001-of-00003
+expect 0 "$convoy" check cut
+expect_text err '^convoy: warning: "cut/coco_train.record-00001-of-00003" holds no records \(1 such of 3 files\)$'
 expect_sentence 2 'holds TFRecords already' "$convoy" -q dataset tfrecord records elsewhere
 expect_sentence 2 '--val-split' "$convoy" -q dataset tfrecord data elsewhere --val-split 0.1
 if [ -n "${CONVOY_TEST_DATA:-}" ] && ! sanitized; then

@@ -136,6 +136,13 @@ expect 65 "$convoy" check damaged
 expect_text out 'problem: the record at byte 0 of "damaged/train-00001-of-00003" is damaged: its checksum is wrong'
 expect 0 tiny_train damaged --epochs 1 --workspace with-damage
 expect_text err 'its checksum is wrong; another image takes its place'
+# A file that was cut to nothing holds no record, which is no error; an index that was is another file's.
+: >damaged/train-00001-of-00003
+expect 0 "$convoy" check damaged
+expect_text err '^convoy: warning: "damaged/train-00001-of-00003" holds no records \(1 such of 3 files\)$'
+cp -r idx cut-idx && : >cut-idx/train-00001-of-00003
+expect_sentence 65 'cut-idx/train-00001-of-00003" is not that of "records/train-00001-of-00003": they end at different' \
+    tiny_train records --data-idx-dir cut-idx --workspace none
 rm damaged/train-00001-of-00003
 expect 65 tiny_train damaged --workspace none
 expect_text err 'holds 2 files like "damaged/train-00000-of-00003", and their names say that there are 3'

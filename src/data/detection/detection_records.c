@@ -170,14 +170,19 @@ static void set_ids(struct listing *listing)
 
 static cvy_status merge(struct listing *listing, struct cvy_coco_file *all)
 {
+    struct cvy_empty_shards empty = {0};
+
     set_ids(listing);
     for (size_t s = 0; s < listing->count; s++) {
         const struct cvy_coco_file *part = &listing->shards[s].part;
+        cvy_empty_shards_count(&empty, listing->shards[s].file->path, part->image_count);
         for (size_t i = 0; i < part->image_count; i++)
             CVY_TRY(cvy_coco_file_add_image(all, &part->images[i]));
         for (size_t i = 0; i < part->annotation_count; i++)
             CVY_TRY(cvy_coco_file_add_annotation(all, &part->annotations[i]));
     }
+    if (all->image_count > 0)
+        cvy_empty_shards_report(&empty);
     for (size_t i = 0; i < listing->map.count; i++) {
         const struct cvy_label *label = &listing->map.labels[i];
         CVY_TRY(cvy_coco_file_add_category(

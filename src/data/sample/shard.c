@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 
 struct cvy_shards {
     atomic_int owners;
@@ -137,4 +138,22 @@ cvy_status cvy_shard_read(const struct cvy_shard *shard, uint64_t offset, void *
         return cvy_fail(CVY_BAD_DATA, "%s is truncated: it ends within the record at byte %llu", cvy_quote(shard->path),
                         (unsigned long long)offset);
     return status;
+}
+
+/* ---- files that hold nothing ---- */
+
+void cvy_empty_shards_count(struct cvy_empty_shards *of, const char *path, size_t records)
+{
+    of->files++;
+    if (records > 0)
+        return;
+    if (of->empty++ == 0)
+        of->first = path;
+}
+
+void cvy_empty_shards_report(const struct cvy_empty_shards *of)
+{
+    if (of->empty > 0)
+        cvy_log(CVY_LOG_WARNING, "%s holds no records (%zu such of %zu files)", cvy_quote(of->first), of->empty,
+                of->files);
 }

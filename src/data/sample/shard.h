@@ -34,4 +34,12 @@ void cvy_shards_set_max_open(int max);
 /* Exactly `size` bytes from `offset` on. CVY_NO_INPUT; CVY_BAD_DATA: the file ends before. */
 CVY_CHECKED cvy_status cvy_shard_read(const struct cvy_shard *shard, uint64_t offset, void *bytes, size_t size);
 
+/* Files without records: no error, but perhaps copies that were ended early. Begins as {0}. */
+struct cvy_empty_shards {
+    const char *first;   /* borrowed */
+    size_t empty, files; /* of them, those that hold nothing */
+};
+void cvy_empty_shards_count(struct cvy_empty_shards *of, const char *path, size_t records);
+void cvy_empty_shards_report(const struct cvy_empty_shards *of); /* one warning, where there are any */
+
 #endif

@@ -158,6 +158,14 @@ static cvy_status read_label(struct shard *shard, int file, size_t index)
     return remember_name(shard, shard->labels[index], &record);
 }
 
+/* The byte after the last record; 0: there is none. */
+static uint64_t index_end(const struct cvy_tfrecord_index *index)
+{
+    const struct cvy_tfrecord_location *last = index->count > 0 ? &index->places[index->count - 1] : NULL;
+
+    return last ? last->offset + last->size : 0;
+}
+
 static cvy_status find_places(const struct listing *listing, struct shard *shard, int file)
 {
     const struct cvy_tfrecord_index *index = &shard->index;
@@ -171,8 +179,7 @@ static cvy_status find_places(const struct listing *listing, struct shard *shard
     cvy_status status = cvy_tfrecord_index_read(path, &shard->index);
     if (status == CVY_OK && fstat(file, &about) != 0)
         status = cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(shard->file->path));
-    else if (status == CVY_OK && index->count > 0 &&
-             index->places[index->count - 1].offset + index->places[index->count - 1].size != (uint64_t)about.st_size)
+    else if (status == CVY_OK && index_end(index) != (uint64_t)about.st_size)
         status = cvy_fail(CVY_BAD_DATA, "the index %s is not that of %s: they end at different bytes", cvy_quote(path),
                           cvy_quote(shard->file->path));
     cvy_free(path);
@@ -232,12 +239,16 @@ static cvy_status set_samples(struct cvy_dataset *dataset, const char *folder, c
                               int32_t *highest)
 {
     size_t total = 0, at = 0;
+    struct cvy_empty_shards empty = {0};
 
     *highest = 0;
-    for (size_t s = 0; s < listing->count; s++)
+    for (size_t s = 0; s < listing->count; s++) {
         total += listing->shards[s].index.count;
+        cvy_empty_shards_count(&empty, listing->shards[s].file->path, listing->shards[s].index.count);
+    }
     if (total == 0 || total > INT32_MAX)
         return cvy_fail(CVY_BAD_DATA, "the TFRecords of %s hold %zu images", cvy_quote(folder), total);
+    cvy_empty_shards_report(&empty);
     dataset->samples = cvy_arena_alloc(&dataset->arena, total * sizeof *dataset->samples);
     if (!dataset->samples)
         return cvy_fail_memory(total * sizeof *dataset->samples, "the list of images");
