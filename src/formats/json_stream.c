@@ -199,15 +199,25 @@ static cvy_status syntax_error(struct cvy_json_stream *stream)
     return cvy_json_refuse(stream, reason[0] ? reason : "it ends too early");
 }
 
+/* A file may begin with UTF-8's mark, as some programs on Windows write it. */
+static size_t mark_bytes(const struct cvy_json_stream *stream)
+{
+    static const char mark[] = "\xEF\xBB\xBF";
+    const size_t bytes = sizeof mark - 1;
+
+    return stream->mapping.data && stream->length >= bytes && memcmp(stream->text, mark, bytes) == 0 ? bytes : 0;
+}
+
 /* What has been read of a file is not needed again. */
 static yajl_status parse_pieces(struct cvy_json_stream *stream)
 {
     yajl_status result = yajl_status_ok;
 
     for (size_t from = 0; result == yajl_status_ok && from < stream->length; from += PIECE) {
-        const size_t size = stream->length - from < PIECE ? stream->length - from : PIECE;
-        stream->done = from;
-        result = yajl_parse(stream->yajl, (const unsigned char *)stream->text + from, size);
+        const size_t size = stream->length - from < PIECE ? stream->length - from : PIECE,
+                     mark = from == 0 ? mark_bytes(stream) : 0;
+        stream->done = from + mark;
+        result = yajl_parse(stream->yajl, (const unsigned char *)stream->text + from + mark, size - mark);
         if (stream->mapping.data)
             cvy_file_forget(&stream->mapping, stream->text + from, size);
     }

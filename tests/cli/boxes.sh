@@ -105,6 +105,9 @@ refused 'd["images"][0]["width"] = 0' '"width" that is not a number of pixels'
 refused 'd["images"][0]["id"] = "one"' '"id" that is not a whole number'
 refused 'del d["images"]' 'it has no list "images"'
 refused 'd["images"] = []' 'names no images'
+broken '' # with UTF-8's mark before it, as programs on Windows write it
+printf '\xEF\xBB\xBF' | cat - $json >marked && mv marked $json
+expect 0 "$convoy" -q check broken
 broken ''
 truncate_to $json 70
 expect_sentence 65 'instances_train.json.*bad JSON near byte [0-9]+: .*premature EOF' "$convoy" -q check broken
