@@ -64,6 +64,12 @@ done
 if grep -q png.jpg err; then fail "a readable picture was called bad"; fi
 expect_text out '^6 unreadable images'
 weights=run/model_best.safetensors
+# A run that continues on other classes: fewer, more.
+copy more_classes && cp -r good/train/"$class" more_classes/train/zebra
+copy fewer_classes && rm -r fewer_classes/*/"$class"
+for set in more_classes fewer_classes; do
+    expect_sentence 65 "was trained on [0-9]+ classes, but \"$set\" has [0-9]+\$" "$convoy" -q train $set --resume run
+done
 expect '65|66' tiny_train bad --epochs 1 --workspace strict --strict # whichever comes first in the shuffled order
 expect_text err 'truncated.jpg|empty.jpg|text.jpg|jp2.jpg|bomb.png|dangling.jpg'
 

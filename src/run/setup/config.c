@@ -107,9 +107,13 @@ cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_op
         o->num_classes = counted;
     if (!o->squeeze_width[0]) /* said in the checkpoint, whatever later versions choose */
         cvy_squeeze_width_text(cvy_architecture_find(o->arch)->squeeze_width, o->squeeze_width);
-    if (!cvy_run_is_synthetic(run->config) && o->num_classes < counted)
+    if (!cvy_run_is_synthetic(run->config) && o->num_classes < counted) {
+        if (cvy_option_source_of(o, "num-classes") == CVY_FROM_RESUME) /* nobody has given the option */
+            return cvy_fail(CVY_BAD_DATA, "%s was trained on %d classes, but %s has %lld", cvy_quote(run->resume.file),
+                            (int)run->resume.info.class_count, cvy_quote(o->data), (long long)counted);
         return cvy_fail(CVY_USAGE, "option --num-classes %lld: %s has %lld classes", (long long)o->num_classes,
                         cvy_quote(o->data), (long long)counted);
+    }
     if (o->workers < 0)
         o->workers = cvy_shared_threads(run->ranks.on_cores);
     if (strncmp(o->data_backend, "tensorflow", 10) == 0 && cvy_option_source_of(o, "min-crop-area") == CVY_FROM_DEFAULT)
