@@ -5,7 +5,7 @@
 unset OMP_NUM_THREADS
 make_shapes data 2 1
 train() { # FOLDER OPTION...: in folders of their own, so that all runs know the same paths
-    (mkdir "$1" && cd "$1" && timeout 60 "$convoy" -q train ../data --arch resnet18 --image-size 32 --batch-size 10 \
+    (mkdir "$1" && cd "$1" && timeout -k 5 60 "$convoy" -q train ../data --arch resnet18 --image-size 32 --batch-size 10 \
         --run-steps 2 --lr 0.05 --workspace run "${@:2}")
 }
 
