@@ -84,7 +84,7 @@ struct cvy_plan_ready {
     int32_t step, param;
     /* Set by the plan's owner before the first pass: captures are split into parts, and one ends here, so that the
      * owner of a launched pass is notified of this gradient without delay. */
-    bool cut;
+    bool ends_part;
 };
 
 /* Callbacks of the plan's owner during a pass; NULL: none. */

@@ -133,13 +133,13 @@ static cvy_status run_pass(struct cvy_plan *plan, const struct cvy_plan_pass *pa
 
 /* ---- captures ---- */
 
-/* Stretches between cuts. */
+/* The parts of a captured pass. */
 static int32_t count_parts(const struct cvy_plan *plan)
 {
     int32_t count = 1;
 
     for (int32_t i = 0; i < plan->ready_count; i++)
-        count += plan->ready[i].cut;
+        count += plan->ready[i].ends_part;
     return count;
 }
 
@@ -159,12 +159,13 @@ void cvy_plan_destroy_captures(struct cvy_plan *plan)
         destroy_capture(plan, &plan->captures[i]);
 }
 
-/* The end of the part that begins after cut number *cut - 1: the step after it. */
-static int32_t end_of_part(const struct cvy_plan *plan, int32_t *cut)
+/* The end of a part, the step after it: that of the first gradient from number *next on that ends one. *next: the one
+ * after it. */
+static int32_t end_of_part(const struct cvy_plan *plan, int32_t *next)
 {
-    while (*cut < plan->ready_count && !plan->ready[*cut].cut)
-        ++*cut;
-    return *cut < plan->ready_count ? plan->ready[(*cut)++].step + 1 : plan->step_count;
+    while (*next < plan->ready_count && !plan->ready[*next].ends_part)
+        ++*next;
+    return *next < plan->ready_count ? plan->ready[(*next)++].step + 1 : plan->step_count;
 }
 
 /* The capture for the currently bound inputs and this kind of pass, or an empty slot for one. */
@@ -222,8 +223,8 @@ static cvy_status capture_pass(struct cvy_plan *plan, const struct cvy_plan_pass
     capture->parts = cvy_calloc((size_t)count + 1, sizeof *capture->parts);
     if (!capture->parts)
         return cvy_fail_memory((size_t)count * sizeof *capture->parts, "a recorded pass");
-    for (int32_t i = 0, cut = 0, from = 0; i < count; i++) {
-        const int32_t end = end_of_part(plan, &cut);
+    for (int32_t i = 0, next = 0, from = 0; i < count; i++) {
+        const int32_t end = end_of_part(plan, &next);
         const struct cvy_plan_pass *tail = i + 1 == count && pass->tail && !separate ? pass : NULL;
 
         if (from < end || tail) /* two gradients may become final with one step */
@@ -261,9 +262,9 @@ static cvy_status launch_capture(struct cvy_plan *plan, const struct cvy_plan_pa
         }
         CVY_TRY(status);
     }
-    for (int32_t i = 0, cut = 0; i < count; i++) {
+    for (int32_t i = 0, next = 0; i < count; i++) {
         CVY_TRY(launch_part(plan, capture->parts[i]));
-        CVY_TRY(notify_ready(plan, end_of_part(plan, &cut), &ready, pass));
+        CVY_TRY(notify_ready(plan, end_of_part(plan, &next), &ready, pass));
     }
     if (pass->fence)
         CVY_TRY(pass->fence(pass->context));

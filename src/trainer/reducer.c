@@ -61,7 +61,7 @@ void cvy_reducer_split(struct cvy_reducer *reducer, struct cvy_plan *plan)
     if (!reducer->on_device)
         return;
     for (int32_t i = 0; i < plan->ready_count; i++)
-        plan->ready[i].cut = --reducer->buckets[reducer->bucket_of[plan->ready[i].param]].waiting == 0;
+        plan->ready[i].ends_part = --reducer->buckets[reducer->bucket_of[plan->ready[i].param]].waiting == 0;
 }
 
 static int by_number_backwards(const void *a, const void *b)

@@ -21,7 +21,7 @@ static struct batch_norm state_of(cvy_device *device, const struct cvy_op_desc *
                                .momentum = desc->attr.batch_norm.momentum,
                                .activation = desc->attr.batch_norm.activation,
                                .stream = cpu_tensor_bytes(device, &desc->in[0]) >= cpu_of(device)->stream_bytes};
-    (void)cpu_cut(&state.image); /* no number belongs to one image alone */
+    (void)cpu_make_pieces(&state.image); /* no number belongs to one image alone */
     return state;
 }
 

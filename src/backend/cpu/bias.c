@@ -9,7 +9,7 @@ cvy_status cpu_conv2d_bwd_bias_prepare(cvy_device *device, struct cvy_op_desc *d
     cpu_plain(desc, 1U, 0);
     struct cpu_image image = cpu_image_of(&desc->in[0]);
     image.blocks = (image.channels + image.block - 1) / image.block;
-    (void)cpu_cut(&image);
+    (void)cpu_make_pieces(&image);
     return cpu_state(plan, &image, sizeof(image));
 }
 

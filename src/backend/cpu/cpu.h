@@ -95,7 +95,7 @@ struct cvy_layout cpu_image_layout(const struct cpu_device *device, enum cvy_ima
                                    enum cvy_dtype dtype);
 /* The same for kernels that know no channels-last images. */
 struct cvy_layout cpu_blocked_layout(const struct cpu_device *device, int64_t channels);
-/* An image tensor of f32 or bf16 cut into runs: one channel block of one image each, `blocks` runs an image. */
+/* An image tensor of f32 or bf16 as runs: one channel block of one image each, `blocks` runs an image. */
 struct cpu_image {
     int64_t batch, channels, blocks, pixels;
     int32_t block; /* channels in a run */
@@ -105,9 +105,9 @@ struct cpu_image {
     enum cvy_dtype dtype;
 };
 struct cpu_image cpu_image_of(const struct cvy_tensor *tensor);
-/* Where the runs of an image lie among each other (nhwc), all of them are read together: cut the images into pieces
+/* Where the runs of an image lie among each other (nhwc), all of them are read together: make pieces of the images
  * that fit into a core's cache, as if they were that many smaller ones. Returns how many there are for one image. */
-int64_t cpu_cut(struct cpu_image *image);
+int64_t cpu_make_pieces(struct cpu_image *image);
 /* Whether the runs of an image lie among each other: its pixels are then rows (struct cpu_rows). Not those of a
  * channels-last image of CPU_LANES channels, which is a single run. */
 static inline bool cpu_in_rows(const struct cpu_image *image)

@@ -108,7 +108,7 @@ struct cpu_image cpu_image_of(const struct cvy_tensor *tensor)
 /* What several operands of such a piece may take of a core's second-level cache. */
 enum { PIECE_BYTES = 256 << 10 };
 
-int64_t cpu_cut(struct cpu_image *image)
+int64_t cpu_make_pieces(struct cpu_image *image)
 {
     const int64_t bytes = (int64_t)(image->run_bytes * (size_t)image->blocks);
     int64_t pieces = 1;

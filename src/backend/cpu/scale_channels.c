@@ -23,7 +23,7 @@ cvy_status cpu_scale_channels_prepare(cvy_device *device, struct cvy_op_desc *de
     struct scale_channels state = {.image = cpu_image_of(&desc->in[0]),
                                    .shift_factor = desc->attr.scale_channels.shift_factor,
                                    .relu = desc->attr.scale_channels.relu};
-    state.pieces = cpu_cut(&state.image);
+    state.pieces = cpu_make_pieces(&state.image);
     plan->in_place[0] = 0;
     return cpu_state(plan, &state, sizeof(state));
 }

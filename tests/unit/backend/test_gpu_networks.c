@@ -213,7 +213,7 @@ static void hooks_come_between_the_parts(void **state)
     heard.training = &t;
     assert_in_range(plan->ready_count, 3, 256);
     for (int32_t i = 0; i < plan->ready_count; i++)
-        plan->ready[i].cut = i % 5 == 2 || i + 1 == plan->ready_count;
+        plan->ready[i].ends_part = i % 5 == 2 || i + 1 == plan->ready_count;
     must(cvy_trainer_step(&t.trainer, &batch, 0.01), "a step");
     for (int pass = 0; pass < 3; pass++) {
         must(cvy_batch_upload_bind(&t.trainer.upload, plan, &parts), "a batch");
