@@ -38,7 +38,10 @@ static const struct option_alias option_aliases[] = {
     {.name = "trt", .origin = PYTORCH, .flag = true, .python = true, .note = same_result},
     {.name = "fused-se", .origin = PYTORCH, .flag = true, .python = true, .note = same_result},
     {.name = "gpu-affinity", .origin = PYTORCH, .note = "threads run where the system lets them"},
-    {.name = "pretrained", .flag = true, .note = "give a weights file with --pretrained-weights", .refuse = true},
+    {.name = "pretrained",
+     .flag = true,
+     .note = "convoy pull NAME downloads weights, and --pretrained-weights NAME starts from them",
+     .refuse = true},
     /* launch.py of PyTorch's program */
     {.name = "model", .origin = LAUNCH, .option = "", .kept = &reference_line.model},
     {.name = "platform", .origin = LAUNCH, .option = "", .kept = &reference_line.platform},

@@ -36,6 +36,7 @@ expect 0 "$convoy" -q train --arch resnet18 --data-backend synthetic --image-siz
 expect_text out ': 128 images$'
 
 # One sentence for what would be something else.
+expect_sentence 2 'option --pretrained .*convoy pull NAME .*--pretrained-weights NAME' "$convoy" -q train data --pretrained
 expect_sentence 2 'iter-unit is epoch or batch here' "$convoy" train nowhere --iter-unit step
 expect_sentence 2 'mode is train_and_evaluate, train, ' "$convoy" train nowhere --mode export
 expect_sentence 2 'convoy classify IMAGE' "$convoy" train nowhere --mode predict

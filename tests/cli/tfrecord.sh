@@ -143,6 +143,9 @@ expect_text err '^convoy: warning: "damaged/train-00001-of-00003" holds no recor
 cp -r idx cut-idx && : >cut-idx/train-00001-of-00003
 expect_sentence 65 'cut-idx/train-00001-of-00003" is not that of "records/train-00001-of-00003": they end at different' \
     tiny_train records --data-idx-dir cut-idx --workspace none
+mkdir no_training && cp records/validation-* no_training
+expect_sentence 66 '"no_training" has files validation-\* for validation, but no files train-\* to train on' \
+    "$convoy" -q train no_training
 rm damaged/train-00001-of-00003
 expect 65 tiny_train damaged --workspace none
 expect_text err 'holds 2 files like "damaged/train-00000-of-00003", and their names say that there are 3'

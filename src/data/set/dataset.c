@@ -400,6 +400,9 @@ static cvy_status fail_parts(const char *folder, bool has_train, bool has_val)
 
     if (!has_train && !has_val && is_empty_folder(folder))
         return cvy_fail(CVY_BAD_DATA, "the folder %s is empty", cvy_quote(folder));
+    if (!has_train && !has_val && cvy_holds_records(folder, true))
+        return cvy_fail(CVY_NO_INPUT, "%s has files %s for validation, but no files %s to train on", cvy_quote(folder),
+                        cvy_records_pattern(folder, true), cvy_records_pattern(folder, false));
     if (!has_train && !has_val)
         CVY_TRY(cvy_dataset_lacks_validation(folder, &has_classes));
     if (!has_train && !has_val && !has_classes)
