@@ -151,6 +151,7 @@ static size_t tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
 
 #define CVY_OP(ID, text, ...)                                                                                          \
     {.op = CVY_OP_##ID, .name = "check." #text, .prepare = check_prepare, .run = check_run, .release = check_release},
+#define CVY_OP_CLOSED(...)
 static const struct cvy_kernel kernels[] = {
 #include "graph/ops.def"
 };

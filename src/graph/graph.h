@@ -275,7 +275,10 @@ bool cvy_weights_take_norm(struct cvy_graph *graph, int32_t weights);
 /* The BATCH_NORM_BWD, of a batch norm with ReLU and without residual, that alone reads what `data`, a CONV2D_BWD_DATA,
  * gives; -1: there is none. */
 int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data);
-/* `data` masks its result and makes the sums of it, the gradients of gamma and beta; `norm_bwd` reads x and dy once. */
+/* The same, also where that one reads another gradient (more dy) beside it. */
+int32_t cvy_gradient_sums_find_two(const struct cvy_graph *graph, int32_t data);
+/* `data` adds the other gradient where there is one, masks its result and makes the sums of it, the gradients of gamma
+ * and beta; `norm_bwd` reads x and dy once. */
 void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);
 /* The BATCH_NORM_BWD, of a batch norm with residual and ReLU whose sign is kept (cvy_norm_keep_sign), that alone reads
  * what `data`, a CONV2D_BWD_DATA, gives, beside the gradient of y's other reader; -1: there is none. */
@@ -285,6 +288,18 @@ int32_t cvy_residual_sums_wanted(const struct cvy_graph *graph, int32_t data);
 /* `data` adds that gradient to its result, masks it, which makes it the residual's gradient, and sums it; `norm_bwd`
  * reads x and dy once. Where the other reader comes later, the nodes are out of order until cvy_rewrite_order. */
 void cvy_residual_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);
+/* The batch norm at a block's end in closed form (rewrite_product_norm.c). */
+struct cvy_product_norm {
+    int32_t conv, norm, norm_bwd, weights, data; /* nodes: the convolution, its batch norm, and their gradients */
+    int32_t again;                               /* what makes the block's output again; -1: nothing */
+    int32_t after;       /* the gradient of the data of a convolution that reads the block's output */
+    int32_t norm_before; /* the gradient of the batch norm before the convolution */
+};
+/* Whether `norm`, a BATCH_NORM with residual and ReLU, and its neighbours can be computed so. */
+bool cvy_product_norm_find(const struct cvy_graph *graph, int32_t norm, struct cvy_product_norm *found);
+/* Does it; `after` and `conv` then have inputs and outputs that not every kernel takes. The nodes are out of order
+ * until cvy_rewrite_order. */
+void cvy_product_norm_fuse(struct cvy_graph *graph, const struct cvy_product_norm *pattern);
 /* Moves nodes before those that read what they write. */
 void cvy_rewrite_order(struct cvy_graph *graph);
 /* `norm_bwd`, a BATCH_NORM_BWD that reads y for its mask alone: the BATCH_NORM says beside y what of it passes the

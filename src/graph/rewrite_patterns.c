@@ -85,7 +85,8 @@ bool cvy_weights_take_norm(struct cvy_graph *graph, int32_t weights)
 
 /* ---- the gradient of data ---- */
 
-int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data)
+/* `with_more`: there may be another reader's gradient. */
+static int32_t find_sums(const struct cvy_graph *graph, int32_t data, bool with_more)
 {
     const struct cvy_node *node = &graph->nodes[data], *norm;
     int32_t reader;
@@ -98,10 +99,20 @@ int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data)
         norm->in[5] != node->out[0] || norm->outputs != 3 || norm->out[1] == CVY_NONE || norm->out[2] == CVY_NONE)
         return -1;
     for (int32_t i = 6; i < norm->inputs; i++) {
-        if (norm->in[i] != CVY_NONE)
+        if (norm->in[i] != CVY_NONE && !(with_more && i == 7))
             return -1;
     }
     return reader;
+}
+
+int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data)
+{
+    return find_sums(graph, data, false);
+}
+
+int32_t cvy_gradient_sums_find_two(const struct cvy_graph *graph, int32_t data)
+{
+    return find_sums(graph, data, true);
 }
 
 /* The sums go from the batch norm's node to that of the data gradient, which reads what they are made of. */
@@ -125,7 +136,15 @@ static void move_sums(struct cvy_graph *graph, int32_t data, int32_t norm_bwd)
 
 void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd)
 {
+    struct cvy_node *const node = &graph->nodes[data], *const norm = &graph->nodes[norm_bwd];
+    const cvy_val more = norm->inputs > 7 ? norm->in[7] : CVY_NONE;
+
     move_sums(graph, data, norm_bwd);
+    if (more == CVY_NONE)
+        return;
+    norm->in[7] = node->in[7] = CVY_NONE;
+    node->in[8] = more;
+    node->inputs = 9;
 }
 
 /* ---- the gradient of data, where it is one of two ---- */

@@ -116,7 +116,8 @@ double cvy_conv2d_flops(const struct cvy_graph *graph, const struct cvy_node *no
 {
     const bool statistics = node->outputs > 1 && node->out[1] != CVY_NONE; /* mean 1, variance 3 for each element */
     const bool prologue = cvy_node_has(node, 4);                           /* scale, shift and ReLU of x */
-    int extra = (node->in[2] != CVY_NONE) + (node->in[3] != CVY_NONE) +
+    const bool epilogue = cvy_node_has(node, 8);                           /* scale and shift of the sum */
+    int extra = 2 * epilogue + (node->in[2] != CVY_NONE) + (node->in[3] != CVY_NONE) +
                 (node->attr.conv2d.activation != CVY_ACTIVATION_NONE) + 4 * statistics;
 
     return 2 * multiply_adds(graph, node->in[1], node->out[0]) + extra * cvy_rule_elements(graph, node->out[0]) +
@@ -125,9 +126,9 @@ double cvy_conv2d_flops(const struct cvy_graph *graph, const struct cvy_node *no
 
 double cvy_conv2d_bwd_data_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    const bool sums = node->outputs > 1 && node->out[1] != CVY_NONE;
-    /* Sums of 4; a mask of 3, made again of x, or of 1 and an addition. */
-    const int extra = !sums ? 0 : cvy_node_has(node, 7) ? 6 : 7;
+    const bool sums = node->outputs > 2 && node->out[2] != CVY_NONE, norm = cvy_node_has(node, 2);
+    /* Sums of 4, or of 1 without a batch norm; a mask of 3, made again of x, or of 1; an addition. */
+    const int extra = !sums ? 0 : (norm ? 4 : 1) + (cvy_node_has(node, 7) ? 1 : 3) + cvy_node_has(node, 8);
 
     return 2 * multiply_adds(graph, node->in[0], node->in[1]) + extra * cvy_rule_elements(graph, node->out[0]);
 }

@@ -36,6 +36,7 @@ struct cpu_device {
     bool forced;                       /* CONVOY_CPU_LAYOUT says which layout images have */
     bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
     enum cpu_choice patterns;          /* convolutions by tiles work for the batch norms beside them (patterns.c) */
+    enum cpu_choice closed;            /* batch norms at blocks' ends are computed in closed form, patterns or not */
     size_t stream_bytes;               /* images of this size are written past the cache */
     size_t chain_bytes;                /* steps whose images have this size are run part by part (chain.c) */
     int32_t chunk_units;               /* of gradients of weights in bf16 by vectors (conv/weight_gradient_plan.c) */
@@ -76,7 +77,8 @@ CVY_CHECKED cvy_status cpu_choose_layout(struct cpu_device *device);
 /* Reads CONVOY_CPU_STREAM: CVY_USAGE when it is none of auto, always, never. auto: images of 16 MiB
  * and more, where the processor has tiles (AMX). The numbers are the same. */
 CVY_CHECKED cvy_status cpu_choose_stream(struct cpu_device *device);
-/* Reads CONVOY_CPU_PATTERNS: CVY_USAGE when it is none of auto, always, never. auto: sums where images are large. */
+/* Reads CONVOY_CPU_PATTERNS and CONVOY_CPU_CLOSED: CVY_USAGE when one is none of auto, always, never. auto: sums and
+ * closed forms where images are large. */
 CVY_CHECKED cvy_status cpu_choose_patterns(struct cpu_device *device);
 /* cvy_backend.rewrite */
 cvy_status cpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch);
@@ -203,6 +205,9 @@ CVY_CHECKED cvy_status cpu_sgemm(cvy_device *device, bool transpose_a, bool tran
  * bits with any number of threads. */
 CVY_CHECKED cvy_status cpu_sgemm_blocks(cvy_device *device, int64_t m, int64_t n, int64_t k, const float *a,
                                         const float *b, float *c);
+/* The transpose of A (k x m) by B (k x n), likewise. */
+CVY_CHECKED cvy_status cpu_sgemm_columns(cvy_device *device, int64_t m, int64_t n, int64_t k, const float *a,
+                                         const float *b, float *c);
 /* The direct algorithm takes every convolution, Winograd's those for which it is allowed and oneDNN has it. */
 cvy_status cpu_conv2d_winograd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 cvy_status cpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);

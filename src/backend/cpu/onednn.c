@@ -368,33 +368,54 @@ cvy_status cpu_sgemm(cvy_device *device, bool transpose_a, bool transpose_b, int
     return onednn_check(status, "matrix product");
 }
 
+/* C (m x n) = A (m x k) by B (k x n); either is there transposed. */
+struct product {
+    bool transpose_a, transpose_b;
+    int64_t m, n, k;
+    const float *a, *b;
+    float *c;
+};
+
 /* One block of a product by the calling thread alone: oneDNN asks for no others within a parallel region, but here it
  * may be one of a single thread. */
-static dnnl_status_t single_block(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *c,
-                                  int64_t ldc)
+static dnnl_status_t single_block(const struct product *p, int64_t y, int64_t x, int64_t height, int64_t width)
 {
+    const int64_t lda = p->transpose_a ? p->m : p->k, ldb = p->transpose_b ? p->k : p->n;
     const int threads = omp_get_max_threads();
 
     omp_set_num_threads(1);
-    const dnnl_status_t status = dnnl_sgemm('N', 'T', m, n, k, 1, a, k, b, k, 0, c, ldc);
+    const dnnl_status_t status = dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', height, width, p->k,
+                                            1, p->a + y * (p->transpose_a ? 1 : lda), lda,
+                                            p->b + x * (p->transpose_b ? ldb : 1), ldb, 0, p->c + y * p->n + x, p->n);
     omp_set_num_threads(threads);
     return status;
 }
 
-cvy_status cpu_sgemm_blocks(cvy_device *device, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
-                            float *c)
+static cvy_status by_blocks(cvy_device *device, const struct product *p)
 {
     enum { SIDE = 128 }; /* smaller ones take longer in all */
-    const int64_t rows = (m + SIDE - 1) / SIDE, columns = (n + SIDE - 1) / SIDE, count = rows * columns;
+    const int64_t rows = (p->m + SIDE - 1) / SIDE, columns = (p->n + SIDE - 1) / SIDE, count = rows * columns;
     int status = dnnl_success;
 
 #pragma omp parallel for num_threads(device->threads) if (count > 1) schedule(static) reduction(max : status)
     for (int64_t i = 0; i < count; i++) {
         const int64_t y = i % rows * SIDE, x = i / rows * SIDE;
-        const int64_t height = m - y < SIDE ? m - y : SIDE, width = n - x < SIDE ? n - x : SIDE;
+        const int64_t height = p->m - y < SIDE ? p->m - y : SIDE, width = p->n - x < SIDE ? p->n - x : SIDE;
 
-        const int answer = single_block(height, width, k, a + y * k, b + x * k, c + y * n + x, n);
+        const int answer = single_block(p, y, x, height, width);
         status = answer > status ? answer : status;
     }
     return onednn_check((dnnl_status_t)status, "matrix product");
+}
+
+cvy_status cpu_sgemm_blocks(cvy_device *device, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
+                            float *c)
+{
+    return by_blocks(device, &(struct product){false, true, m, n, k, a, b, c});
+}
+
+cvy_status cpu_sgemm_columns(cvy_device *device, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
+                             float *c)
+{
+    return by_blocks(device, &(struct product){true, false, m, n, k, a, b, c});
 }

@@ -355,6 +355,7 @@ static const struct cvy_kernel kernels[] = {
 #define CVY_OP_MOVE(ID, name, ...)   KERNEL(ID, name, gpu_state_release, gpu_move_run_many),
 #define CVY_OP_PRODUCT(...)
 #define CVY_OP_INT8(...)
+#define CVY_OP_CLOSED(...)
 #include "graph/ops.def"
     OWN(CONV2D, conv2d_first),
     OWN(CONV2D, conv2d_grouped),

@@ -154,6 +154,7 @@ void gpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
 #define CVY_OP(ID, name, ...) GPU_ROW(name);
 #define CVY_OP_UNARY(...)
 #define CVY_OP_INT8(...)
+#define CVY_OP_CLOSED(...)
 #define CVY_OP_BINARY(...)
 #include "graph/ops.def"
 GPU_ROW(conv2d_prologue);

@@ -274,6 +274,15 @@ static bool levels_fit(const struct cvy_tensor *maps, int32_t levels, const stru
     return rows->rank == 3 && sum == rows->dim[1];
 }
 
+/* An image, the weights of a 1 x 1 convolution, and moments of its input. */
+static bool moments_fit(const struct cvy_tensor *in)
+{
+    const int64_t *w = in[1].shape.dim, *moments = in[2].shape.dim;
+
+    return in[0].shape.rank == 4 && in[1].shape.rank == 4 && in[2].shape.rank == 4 && w[2] * w[3] == 1 &&
+           in[0].shape.dim[1] == w[1] && moments[0] == w[1] && moments[1] == w[1];
+}
+
 static bool shapes_fit(const struct cvy_op_desc *desc)
 {
     const struct cvy_tensor *in = desc->in, *out = desc->out;
@@ -282,14 +291,16 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_CONV2D:
         return conv_fits(&desc->attr.conv2d, &in[0], &in[1], &out[0]) &&
                absent_or_vector(&in[2], out[0].shape.dim[1]) && absent_or_same(&in[3], &out[0]) &&
-               vectors_fit(in + 4, 4, in[0].shape.dim[1]) && vectors_fit(out + 1, 2, out[0].shape.dim[1]) &&
-               cvy_tensor_present(&out[1]) == cvy_tensor_present(&out[2]);
+               vectors_fit(in + 4, 4, in[0].shape.dim[1]) && vectors_fit(in + 8, 4, out[0].shape.dim[1]) &&
+               vectors_fit(out + 1, 2, out[0].shape.dim[1]) &&
+               cvy_tensor_present(&out[1]) == cvy_tensor_present(&out[2]) && absent_or_same(&out[3], &out[0]);
     case CVY_OP_CONV2D_BWD_DATA:
         return conv_fits(&desc->attr.conv2d, &out[0], &in[0], &in[1]) && absent_or_same(&in[2], &out[0]) &&
                vectors_fit(in + 3, 4, out[0].shape.dim[1]) && absent_or_same(&in[7], &out[0]) &&
                absent_or_same(&in[8], &out[0]) && vectors_fit(out + 1, 2, out[0].shape.dim[1]) &&
-               cvy_tensor_present(&in[7]) == cvy_tensor_present(&in[8]) &&
-               (!cvy_tensor_present(&in[7]) || cvy_tensor_present(&in[2]));
+               cvy_tensor_present(&in[2]) == cvy_tensor_present(&out[1]) &&
+               (cvy_tensor_present(&in[2]) || cvy_tensor_present(&in[7])) == cvy_tensor_present(&out[2]) &&
+               (!cvy_tensor_present(&in[8]) || cvy_tensor_present(&out[2]));
     case CVY_OP_CONV2D_BWD_WEIGHTS:
         return conv_fits(&desc->attr.conv2d, &in[0], &out[0], &in[1]) && vectors_fit(in + 2, 4, in[0].shape.dim[1]);
     case CVY_OP_CONV2D_BWD_BIAS:
@@ -306,6 +317,15 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_FOLD_BATCH_NORM_BWD:
         return in[0].shape.rank >= 1 && same_shape(&in[0], &in[3]) && absent_or_same(&out[0], &in[0]) &&
                vectors_fit(in + 1, 2, in[0].shape.dim[0]) && absent_or_vector(&out[1], in[0].shape.dim[0]);
+    case CVY_OP_PRODUCT_NORM:
+        return moments_fit(in) && vectors_fit(in + 3, 1, in[1].shape.dim[1]) &&
+               vectors_fit(in + 4, 2, in[1].shape.dim[0]) && vectors_fit(out, 4, in[1].shape.dim[0]);
+    case CVY_OP_PRODUCT_NORM_BWD:
+        return in[0].shape.rank == 4 && in[1].shape.rank == 4 && same_shape(&in[1], &in[2]) &&
+               same_shape(&in[1], &out[2]) && absent_or_same(&out[0], &in[1]) && same_shape(&in[3], &out[3]) &&
+               vectors_fit(in + 4, 1, in[1].shape.dim[1]) && vectors_fit(in + 5, 4, in[1].shape.dim[0]) &&
+               absent_or_vector(&out[1], in[1].shape.dim[0]) && out[3].shape.dim[0] == in[1].shape.dim[1] &&
+               out[3].shape.dim[1] == in[1].shape.dim[1] && vectors_fit(out + 4, 1, in[1].shape.dim[1]);
     case CVY_OP_FOLD_CORRECTION:
         return in[0].shape.rank >= 2 && vectors_fit(in + 1, 8, in[0].shape.dim[1]) && absent_or_vector(&in[9], 3) &&
                vectors_fit(out, 6, in[0].shape.dim[1]);
@@ -414,6 +434,8 @@ static int64_t scratch_elements(const struct cvy_op_desc *desc)
     case CVY_OP_BATCH_NORM: /* two numbers for each channel, for all threads together */
     case CVY_OP_BATCH_NORM_BWD:
         return 2 * in[1];
+    case CVY_OP_PRODUCT_NORM_BWD: /* one for each output channel, likewise */
+        return desc->in[1].shape.dim[0];
     case CVY_OP_DETECT: /* candidates in order, and boxes of 5 floats that are kept */
         return in[1] + 3 * (int64_t)desc->attr.detect.max_per_class;
     default:

@@ -34,28 +34,49 @@ static void inspect(const struct cvy_plan *plan, void *context)
 /* Three images of 12 x 10 have too few pixels for gradients of weights to be sums of pieces, of 40 there are two, which
  * one or two threads share. Forward a block's last batch norm is followed by the next block's first convolution; where
  * there is a projection, its batch norm comes before. The outputs of the blocks are made again one after the other.
- * Backward a batch norm's gradient is read by both gradients of the convolution before it: of conv3 and the projection
- * of each block, and of conv1, whose batch norm measures first; frozen ones have the gradient of data alone. */
-#define FORWARD     "batch_norm batch_norm conv2d_tiles, "
-#define AGAIN       "batch_norm_apply batch_norm_apply batch_norm_apply, "
-#define BACKWARD    "batch_norm_bwd conv2d_bwd_weights_tiles conv2d_bwd_data_tiles, "
-#define FROZEN      "batch_norm_bwd conv2d_bwd_data_tiles, "
-#define FIRST_THREE FORWARD "batch_norm conv2d_tiles, batch_norm batch_norm, batch_norm_apply batch_norm_apply, "
+ * Backward a batch norm's gradient is read by the gradients of the convolution before it, and the stem's, of the first
+ * block's two convolutions, is a sum that the second one makes; frozen ones have the gradient of data alone.
+ * In closed form a block's last convolution stands for its batch norm, and backward what is subtracted is made by a
+ * convolution for the gradient of the data behind it. */
+#define FORWARD      "batch_norm batch_norm conv2d_tiles, "
+#define AGAIN        "batch_norm_apply batch_norm_apply batch_norm_apply, "
+#define BACKWARD     "batch_norm_bwd conv2d_bwd_weights_tiles conv2d_bwd_data_tiles, "
+#define WEIGHTS      "batch_norm_bwd conv2d_bwd_weights_tiles, "
+#define DATA         "batch_norm_bwd conv2d_bwd_data_tiles, "
+#define SUM          "batch_norm_bwd conv2d_bwd_data_tiles conv2d_bwd_data_tiles, "
+#define SUM_WEIGHTS  "batch_norm_bwd conv2d_bwd_data_tiles conv2d_bwd_data_tiles conv2d_bwd_weights_tiles, "
+#define FIRST_THREE  FORWARD "batch_norm conv2d_tiles, batch_norm batch_norm, batch_norm_apply batch_norm_apply, "
+#define CLOSED       "batch_norm conv2d_tiles conv2d_tiles, "
+#define LESS         "conv2d_tiles conv2d_bwd_data_tiles, "
+#define CLOSED_THREE CLOSED "conv2d_tiles conv2d_tiles, batch_norm batch_norm, batch_norm_apply batch_norm_apply, "
 static const struct {
     struct bottleneck_network network;
+    bool closed; /* batch norms at blocks' ends */
     int64_t batch;
     struct found two, more; /* with one thread or two; with more */
 } cases[] = {
-    {{12, 10, 1, 0, NULL}, 3, {FORWARD AGAIN, 2, 2}, {FORWARD AGAIN, 2, 2}},
-    {{12, 10, 1, 0, NULL}, 40, {FORWARD AGAIN BACKWARD BACKWARD BACKWARD BACKWARD, 6, 2}, {FORWARD AGAIN, 2, 2}},
+    {{12, 10, 1, 0, NULL}, false, 3, {FORWARD AGAIN DATA SUM, 3, 2}, {FORWARD AGAIN DATA SUM, 3, 2}},
+    {{12, 10, 1, 0, NULL},
+     false,
+     40,
+     {FORWARD AGAIN BACKWARD DATA WEIGHTS SUM_WEIGHTS, 5, 2},
+     {FORWARD AGAIN DATA SUM, 3, 2}},
     {{12, 10, 1, 0, "first.conv1.weight,first.projection.weight"},
+     false,
      3,
-     {FORWARD AGAIN FROZEN FROZEN, 4, 2},
-     {FORWARD AGAIN FROZEN FROZEN, 4, 2}},
+     {FORWARD AGAIN DATA SUM, 4, 2},
+     {FORWARD AGAIN DATA SUM, 4, 2}},
+    {{7, 7, 2, 1, NULL}, false, 3, {FIRST_THREE AGAIN SUM, 5, 3}, {FIRST_THREE AGAIN SUM, 5, 3}},
+    {{12, 10, 1, 0, NULL},
+     true,
+     40,
+     {CLOSED BACKWARD WEIGHTS "batch_norm_apply conv2d_bwd_weights_tiles, " LESS SUM_WEIGHTS, 5, 2},
+     {CLOSED LESS SUM, 3, 1}},
     {{7, 7, 2, 1, NULL},
+     true,
      3,
-     {FIRST_THREE AGAIN "batch_norm_bwd conv2d_bwd_data_tiles conv2d_bwd_data_tiles, ", 5, 3},
-     {FIRST_THREE AGAIN "batch_norm_bwd conv2d_bwd_data_tiles conv2d_bwd_data_tiles, ", 5, 3}},
+     {CLOSED_THREE "conv2d_bwd_data_tiles conv2d_bwd_data_tiles, " LESS LESS, 6, 2},
+     {CLOSED_THREE "conv2d_bwd_data_tiles conv2d_bwd_data_tiles, " LESS LESS, 6, 2}},
 };
 
 static const struct found nothing = {"", 0, 0};
@@ -75,6 +96,7 @@ static void check_case(size_t i, bool stream, int first_threads, int last_thread
     struct found found;
 
     setenv("CONVOY_CPU_STREAM", stream ? "always" : "never", 1);
+    setenv("CONVOY_CPU_CLOSED", cases[i].closed ? "always" : "never", 1);
     setenv("CONVOY_CPU_CHAINS", "never", 1);
     apart = bottleneck_run("cpu", 2, network, cases[i].batch, inspect, &found);
     expect(&found, &nothing, stream, 2);
@@ -202,6 +224,7 @@ static void test_setting(void **state)
 
     tiles_need(true);
     setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
+    setenv("CONVOY_CPU_CLOSED", "never", 1);
     assert_int_equal(count_chains(136, 2), 0);
     assert_int_equal(count_chains(137, 2), 3);
     assert_int_equal(count_chains(137, 64), 2);
@@ -217,6 +240,7 @@ static void test_setting(void **state)
 static int clear(void **state)
 {
     unsetenv("CONVOY_CPU_CHAINS");
+    unsetenv("CONVOY_CPU_CLOSED");
     unsetenv("CONVOY_CPU_ISA");
     unsetenv("CONVOY_CPU_PATTERNS");
     unsetenv("CONVOY_CPU_STREAM");

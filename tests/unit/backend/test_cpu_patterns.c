@@ -19,6 +19,7 @@ struct fused {
     int summed;     /* gradients of batch norms that are given the sums */
     int normalised; /* gradients of weights that make their input again */
     int remade;     /* batch norms that are made again by a step of their own */
+    int closed;     /* batch norms and their gradients in closed form */
 };
 
 static bool reads(const struct cvy_plan_step *step, int32_t i)
@@ -58,6 +59,10 @@ static struct fused count_fused(const struct cvy_plan *plan)
         case CVY_OP_BATCH_NORM_APPLY:
             found.remade++;
             break;
+        case CVY_OP_PRODUCT_NORM:
+        case CVY_OP_PRODUCT_NORM_BWD:
+            found.closed++;
+            break;
         default:
             break;
         }
@@ -69,10 +74,10 @@ static void expect_fused(const char *what, struct fused found, struct fused expe
 {
     if (memcmp(&found, &expected, sizeof found) != 0)
         fail_msg("%s: measured %d (%d), given %d (%d), within %d (%d), ends %d (%d), signs %d (%d), summed %d (%d), "
-                 "normalised %d (%d), remade %d (%d)",
+                 "normalised %d (%d), remade %d (%d), closed %d (%d)",
                  what, found.measured, expected.measured, found.given, expected.given, found.within, expected.within,
                  found.ends, expected.ends, found.signs, expected.signs, found.summed, expected.summed,
-                 found.normalised, expected.normalised, found.remade, expected.remade);
+                 found.normalised, expected.normalised, found.remade, expected.remade, found.closed, expected.closed);
 }
 
 /* ---- one run ---- */
@@ -177,8 +182,8 @@ static void compare(const struct bottleneck_network *network, const struct bottl
 /* ---- the cases ---- */
 
 /* measured, given: the 1x1 convolutions, the projections too; not the stem and the 3x3 ones.
- * within: conv3 of each block, for the batch norm before it; that of conv1 has a 3x3 convolution behind it, and the
- * stem's, which has no residual, gets two gradients.
+ * within: conv3 of each block, for the batch norm before it; that of conv1 has a 3x3 convolution behind it. The stem's,
+ * which has no residual, gets two gradients: the last of conv1 and the projection adds the other's, at stride 1.
  * ends: what reads a block's output with stride 1: conv1 of the next, in the third its projection, whose gradient waits
  * for conv1's. The last block's gradient comes from the pool.
  * signs: of the same blocks. summed: within and ends.
@@ -187,15 +192,26 @@ static void compare(const struct bottleneck_network *network, const struct bottl
  * remade: the inputs of the others, which are the stem's output and those of the blocks before the last; the residuals
  * of projections; and the output of the last block for its mask. */
 static const struct fused fused_two = {
-    .measured = 5, .given = 5, .within = 2, .ends = 1, .signs = 1, .summed = 3, .normalised = 4, .remade = 4};
+    .measured = 5, .given = 5, .within = 3, .ends = 1, .signs = 1, .summed = 4, .normalised = 4, .remade = 4};
 static const struct fused fused_three = {
     .measured = 8, .given = 8, .within = 3, .ends = 2, .signs = 2, .summed = 5, .normalised = 6, .remade = 6};
+/* In closed form the batch norms of all blocks but the last: its convolution gives no statistics, and what reads the
+ * block's output sums nothing but the gradient (conv1 of the next; in the third the projection has another stride). The
+ * inputs of conv3 are read twice when they are made again; the outputs of the blocks are kept. */
+static const struct fused closed_two = {
+    .measured = 4, .given = 4, .within = 3, .summed = 3, .normalised = 3, .remade = 3, .closed = 2};
+static const struct fused closed_three = {
+    .measured = 6, .given = 6, .within = 3, .summed = 3, .normalised = 4, .remade = 5, .closed = 4};
 /* Pixels are no multiple of a tile's or a group's: 3 * 12 * 10; 3 * 7 * 7 before the stride and 3 * 4 * 4 after it. */
 static const struct {
     struct bottleneck_network network;
+    const char *closed;
     const struct fused *fused;
     int remade; /* without */
-} cases[] = {{{12, 10, 1, 0, NULL}, &fused_two, 8}, {{7, 7, 2, 1, NULL}, &fused_three, 12}};
+} cases[] = {{{12, 10, 1, 0, NULL}, "never", &fused_two, 8},
+             {{7, 7, 2, 1, NULL}, "never", &fused_three, 12},
+             {{12, 10, 1, 0, NULL}, "always", &closed_two, 8},
+             {{7, 7, 2, 1, NULL}, "always", &closed_three, 12}};
 
 static void check_case(size_t i)
 {
@@ -203,6 +219,7 @@ static void check_case(size_t i)
     struct outcome exact = run("ref", 2, network), fused, apart;
 
     setenv("CONVOY_CPU_PATTERNS", "always", 1);
+    setenv("CONVOY_CPU_CLOSED", cases[i].closed, 1);
     fused = run("cpu", 1, network);
     expect_fused("with patterns", fused.fused, *cases[i].fused);
     for (int threads = 2; threads <= 5; threads += 3) {
@@ -255,7 +272,7 @@ static void test_elsewhere(void **state)
 }
 
 /* auto: only where an image is large, from 4 MiB on, which those of 128 channels are with 137 images; but gradients of
- * weights always make their input. */
+ * weights always make their input. Closed forms come first, and not without the other patterns. */
 static void test_large(void **state)
 {
     const struct bottleneck_network *network = &cases[0].network;
@@ -267,12 +284,39 @@ static void test_large(void **state)
                                 .summed = 1,
                                 .normalised = 4,
                                 .remade = 4};
+    const struct fused closed = {.measured = 2 /* conv3 of the last block, the projection */,
+                                 .given = 2,
+                                 .normalised = 3,
+                                 .remade = 3,
+                                 .closed = 2};
 
     tiles_need(true);
     setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
     expect_fused("3 images", plan_only(network, true, CVY_BF16, BATCH), small);
     expect_fused("136 images", plan_only(network, true, CVY_BF16, 136), small);
-    expect_fused("137 images", plan_only(network, true, CVY_BF16, 137), large);
+    expect_fused("137 images", plan_only(network, true, CVY_BF16, 137), closed);
+    setenv("CONVOY_CPU_CLOSED", "never", 1);
+    expect_fused("137 images, never closed", plan_only(network, true, CVY_BF16, 137), large);
+    setenv("CONVOY_CPU_CLOSED", "always", 1);
+    setenv("CONVOY_CPU_PATTERNS", "never", 1);
+    expect_fused("no patterns", plan_only(network, true, CVY_BF16, 137), (struct fused){.remade = cases[0].remade});
+}
+
+/* auto: from sixteen pixels for each input channel on, which 3 images of 7 x 7 do not have for 32; always: of any size.
+ */
+static void test_worth(void **state)
+{
+    const struct bottleneck_network network = {7, 7, 1, 0, NULL};
+
+    tiles_need(true);
+    setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
+    setenv("CONVOY_CPU_PATTERNS", "always", 1);
+    for (int always = 0; always < 2; always++) {
+        if (always)
+            setenv("CONVOY_CPU_CLOSED", "always", 1);
+        assert_int_equal(plan_only(&network, true, CVY_BF16, 3).closed, always ? 2 : 0);
+        assert_int_equal(plan_only(&network, true, CVY_BF16, 400).closed, 2); /* 4.8 MiB */
+    }
 }
 
 /* Convolutions with frozen weights, which are packed once, before batch norms that are trained. No gradient of weights
@@ -285,46 +329,60 @@ static void test_frozen(void **state)
     tiles_need(true);
     setenv("CONVOY_CPU_PATTERNS", "always", 1);
     setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
+    setenv("CONVOY_CPU_CLOSED", "never", 1);
     network.freeze = "first.conv1.weight,first.projection.weight";
     expected.remade--;
     expect_fused("frozen weights", plan_only(&network, true, CVY_BF16, BATCH), expected);
+    setenv("CONVOY_CPU_CLOSED", "always", 1);
+    network.freeze = "first.conv3.weight"; /* without a gradient of these there is no closed form */
+    assert_int_equal(plan_only(&network, true, CVY_BF16, BATCH).closed, 0);
 }
 
-static void expect_setting(const char *value, const char *kept)
+static void expect_setting(const char *variable, const char *value, bool kept)
 {
+    char setting[64];
     cvy_device *device;
 
     if (value)
-        setenv("CONVOY_CPU_PATTERNS", value, 1);
+        setenv(variable, value, 1);
+    snprintf(setting, sizeof setting, "%s=%s", variable, value ? value : "");
     device = executor_device("cpu", 1);
     if (kept)
-        assert_non_null(strstr(device->settings, kept));
+        assert_non_null(strstr(device->settings, setting));
     else
-        assert_null(strstr(device->settings, "CONVOY_CPU_PATTERNS"));
+        assert_null(strstr(device->settings, variable));
     cvy_device_close(device);
 }
 
-static void test_setting(void **state)
+static void check_setting(const char *variable)
 {
     const char *const wrong[] = {"sometimes", ""};
     cvy_device *device = NULL;
 
-    expect_setting(NULL, NULL);
-    expect_setting("auto", NULL);
-    expect_setting("always", "CONVOY_CPU_PATTERNS=always");
-    expect_setting("never", "CONVOY_CPU_PATTERNS=never");
+    expect_setting(variable, NULL, false);
+    expect_setting(variable, "auto", false);
+    expect_setting(variable, "always", true);
+    expect_setting(variable, "never", true);
     for (int i = 0; i < 2; i++) {
-        setenv("CONVOY_CPU_PATTERNS", wrong[i], 1);
-        assert_fails(cvy_device_open("cpu", 1, &device), CVY_USAGE,
-                     "CONVOY_CPU_PATTERNS is auto, always or never, not");
+        setenv(variable, wrong[i], 1);
+        assert_fails(cvy_device_open("cpu", 1, &device), CVY_USAGE, variable);
         assert_null(device);
+        assert_error("is auto, always or never, not");
         assert_error(wrong[i]);
     }
+    unsetenv(variable);
+}
+
+static void test_setting(void **state)
+{
+    check_setting("CONVOY_CPU_PATTERNS");
+    check_setting("CONVOY_CPU_CLOSED");
 }
 
 static int clear(void **state)
 {
     unsetenv("CONVOY_CPU_PATTERNS");
+    unsetenv("CONVOY_CPU_CLOSED");
     unsetenv("CONVOY_CPU_LAYOUT");
     unsetenv("CONVOY_CPU_TILES");
     setenv("CONVOY_KERNELS", "first", 1); /* no times, which would tell runs apart */
@@ -332,5 +390,5 @@ static int clear(void **state)
 }
 
 #define CLEAR(test) cmocka_unit_test_setup_teardown(test, clear, clear)
-RUN_TESTS(NULL, NULL, CLEAR(test_tiles), CLEAR(test_model), CLEAR(test_elsewhere), CLEAR(test_large),
+RUN_TESTS(NULL, NULL, CLEAR(test_tiles), CLEAR(test_model), CLEAR(test_elsewhere), CLEAR(test_large), CLEAR(test_worth),
           CLEAR(test_frozen), CLEAR(test_setting))

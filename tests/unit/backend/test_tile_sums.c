@@ -1,6 +1,7 @@
-/* What 1x1 convolutions by tile products make for the batch norm beside them: statistics of their output, and in the
- * gradient of data the masked sum of two gradients with the sums of it. Whole numbers, so that results are exact and
- * sums nearly so, against plain loops, and the same bits for any number of threads. */
+/* What 1x1 convolutions by tile products make for the batch norm beside them: statistics of their output, or what comes
+ * after it at a block's end, and in the gradient of data the masked sum of two gradients with the sums of it. Whole
+ * numbers, so that results are exact and sums nearly so, against plain loops, and the same bits for any number of
+ * threads. */
 #include "backend/cpu/conv/tile_product.h"
 #include "backend/cpu/sign.h"
 #include "base/rng.h"
@@ -12,7 +13,37 @@ enum { PROBLEMS = 60 };
 
 /* ---- problems ---- */
 
-enum form { STATISTICS, WITHIN_BLOCK, BLOCK_END, FORMS };
+enum form {
+    STATISTICS,
+    WITHIN_BLOCK,
+    BLOCK_END,
+    WITHIN_TWO, /* another gradient is added, and the mask made again of the batch norm's input */
+    MASKED,     /* another gradient is added, masked by the sign, and summed; no batch norm is there */
+    AFTER,      /* forward: the batch norm after the convolution, with residual and ReLU, and the sign of that */
+    FORMS
+};
+
+static bool is_forward(enum form form)
+{
+    return form == STATISTICS || form == AFTER;
+}
+
+/* The batch norm before the convolution. */
+static bool has_norm(enum form form)
+{
+    return form == WITHIN_BLOCK || form == BLOCK_END || form == WITHIN_TWO;
+}
+
+static bool reads_sign(enum form form)
+{
+    return form == BLOCK_END || form == MASKED;
+}
+
+/* The input that is added to what is written; -1: none. */
+static int32_t added_input(enum form form)
+{
+    return form == AFTER ? 3 : form == BLOCK_END || form == WITHIN_TWO || form == MASKED ? 8 : -1;
+}
 
 struct problem {
     enum form form;
@@ -20,7 +51,7 @@ struct problem {
     struct cvy_tensor x, y, w, made; /* images or their gradients; `made`: what the kernel writes */
     int64_t pixels, lanes, depth;    /* of what is written */
     uint16_t *from, *weights, *packed, *norm_x, *more, *expected;
-    uint32_t *sign;
+    uint32_t *sign, *passed; /* passed: what is expected of the sign that is written */
     float *gamma, *beta, *mean, *rstd;
     double *first, *second; /* expected: mean and variance, or dgamma and dbeta */
     double *scale;          /* what they may be off by, in units of a float */
@@ -45,23 +76,34 @@ static void set_operands(struct problem *p)
         desc->in[i] = absent;
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
         desc->out[i] = absent;
-    desc->in[0] = p->form == STATISTICS ? p->x : p->w;
-    desc->in[1] = p->form == STATISTICS ? p->w : p->y;
+    desc->in[0] = is_forward(p->form) ? p->x : p->w;
+    desc->in[1] = is_forward(p->form) ? p->w : p->y;
     desc->out[0] = p->made;
-    desc->out[1] = desc->out[2] = numbers;
-    if (p->form == STATISTICS)
+    if (p->form != AFTER)
+        desc->out[2] = numbers;
+    if (p->form == STATISTICS || has_norm(p->form))
+        desc->out[1] = numbers;
+    if (has_norm(p->form)) {
+        desc->in[2] = p->x;
+        for (int i = 3; i < 7; i++)
+            desc->in[i] = numbers;
+    }
+    if (reads_sign(p->form))
+        desc->in[7] = p->x;
+    if (added_input(p->form) >= 0)
+        desc->in[added_input(p->form)] = p->made;
+    if (p->form != AFTER)
         return;
-    desc->in[2] = p->x;
-    for (int i = 3; i < 7; i++)
+    for (int i = 8; i < 12; i++)
         desc->in[i] = numbers;
-    if (p->form == BLOCK_END)
-        desc->in[7] = desc->in[8] = p->x;
+    desc->out[3] = p->made;
+    desc->attr.conv2d.activation = CVY_ACTIVATION_RELU;
 }
 
 /* `deep`: so many channels that tasks are cut by lanes and pixels pass by weights. */
 static void set_up_problem(struct problem *p, struct cvy_rng *rng, enum form form, bool deep)
 {
-    const bool forward = form == STATISTICS, strided = forward && !deep && cvy_rng_below(rng, 3) == 0;
+    const bool forward = is_forward(form), strided = form == STATISTICS && !deep && cvy_rng_below(rng, 3) == 0;
     const int64_t batch = deep ? 4 : 1 + (int64_t)cvy_rng_below(rng, 4);
     const int64_t channels = deep ? 1024 : 32 * (1 + (int64_t)cvy_rng_below(rng, 4));
     const int64_t kernels = deep ? 1024 : 32 * (1 + (int64_t)cvy_rng_below(rng, 4));
@@ -79,11 +121,13 @@ static void set_up_problem(struct problem *p, struct cvy_rng *rng, enum form for
     *p = (struct problem){.form = form,
                           .desc = {.op = forward ? CVY_OP_CONV2D : CVY_OP_CONV2D_BWD_DATA,
                                    .attr.conv2d = attr,
-                                   .inputs = forward             ? 2
-                                             : form == BLOCK_END ? 9
-                                                                 : 7,
-                                   .outputs = 3,
-                                   .inference = forward && cvy_rng_below(rng, 2), /* the weights are frozen */
+                                   .inputs = form == STATISTICS     ? 2
+                                             : form == AFTER        ? 12
+                                             : form == WITHIN_BLOCK ? 7
+                                                                    : 9,
+                                   .outputs = form == AFTER ? 4 : 3,
+                                   /* The weights are frozen. */
+                                   .inference = form == STATISTICS && cvy_rng_below(rng, 2),
                                    .training = true,
                                    .images = CVY_IMAGES_NHWC},
                           .x = tiles_image(batch, channels, extent[0], extent[1]),
@@ -104,6 +148,7 @@ static void set_up_problem(struct problem *p, struct cvy_rng *rng, enum form for
     p->sign = tiles_memory(count / 8);
     for (size_t i = 0; i < count / 32; i++)
         p->sign[i] = (uint32_t)cvy_rng_below(rng, 1U << 16) << 16 | (uint32_t)cvy_rng_below(rng, 1U << 16);
+    p->passed = tiles_memory(count / 8);
     p->gamma = draw_floats(rng, p->lanes, 0.5f, 5, -1);
     p->beta = draw_floats(rng, p->lanes, 0.25f, 9, -1);
     p->mean = draw_floats(rng, p->lanes, 0.25f, 17, -2);
@@ -118,7 +163,7 @@ static void set_up_problem(struct problem *p, struct cvy_rng *rng, enum form for
 static void tear_down_problem(struct problem *p)
 {
     void *const blocks[] = {p->from, p->weights, p->packed, p->norm_x, p->more, p->expected,
-                            p->sign, p->gamma,   p->beta,   p->mean,   p->rstd};
+                            p->sign, p->passed,  p->gamma,  p->beta,   p->mean, p->rstd};
 
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         tiles_release(blocks[i]);
@@ -135,7 +180,7 @@ static float product(const struct problem *p, int64_t pixel, int64_t lane)
     const int64_t *const x = p->x.shape.dim, *const y = p->y.shape.dim, channels = p->w.shape.dim[1];
     const int32_t *const stride = p->desc.attr.conv2d.stride;
     const int64_t n = pixel / (y[2] * y[3]), row = pixel / y[3] % y[2], column = pixel % y[3];
-    const bool forward = p->form == STATISTICS;
+    const bool forward = is_forward(p->form);
     const uint16_t *const from =
         p->from + (forward ? (n * x[2] + row * stride[0]) * x[3] + column * stride[1] : pixel) * p->depth;
     float sum = 0;
@@ -168,17 +213,28 @@ static void expect_gradients(struct problem *p, int64_t lane)
     for (int64_t i = 0; i < p->pixels; i++) {
         const int64_t at = i * p->lanes + lane;
         const float off = tiles_widen(p->norm_x[at]) - p->mean[lane];
-        const bool passes = p->form == BLOCK_END ? p->sign[at / 32] >> at % 32 & 1U
-                                                 : off * p->rstd[lane] * p->gamma[lane] + p->beta[lane] > 0;
-        const float sum = product(p, i, lane) + (p->form == BLOCK_END ? tiles_widen(p->more[at]) : 0);
+        const bool passes = reads_sign(p->form) ? p->sign[at / 32] >> at % 32 & 1U
+                                                : off * p->rstd[lane] * p->gamma[lane] + p->beta[lane] > 0;
+        const float sum = product(p, i, lane) + (added_input(p->form) >= 0 ? tiles_widen(p->more[at]) : 0);
         const float g = passes ? sum : 0;
         p->expected[at] = tiles_narrow(g);
         first += (double)g;
         second += (double)g * (double)off;
         p->scale[lane] += fabs((double)g) * (1 + fabs((double)off));
     }
-    p->first[lane] = second * (double)p->rstd[lane];
+    p->first[lane] = has_norm(p->form) ? second * (double)p->rstd[lane] : 0;
     p->second[lane] = first;
+}
+
+static void expect_after(struct problem *p, int64_t lane)
+{
+    for (int64_t i = 0; i < p->pixels; i++) {
+        const int64_t at = i * p->lanes + lane;
+        const float normal = (product(p, i, lane) - p->mean[lane]) * (p->rstd[lane] * p->gamma[lane]) + p->beta[lane];
+        const float y = normal + tiles_widen(p->more[at]);
+        p->expected[at] = tiles_narrow(y > 0 ? y : 0);
+        p->passed[at / 32] |= (uint32_t)(y > 0) << at % 32;
+    }
 }
 
 static void expect(struct problem *p)
@@ -186,6 +242,8 @@ static void expect(struct problem *p)
     for (int64_t lane = 0; lane < p->lanes; lane++) {
         if (p->form == STATISTICS)
             expect_moments(p, lane);
+        else if (p->form == AFTER)
+            expect_after(p, lane);
         else
             expect_gradients(p, lane);
     }
@@ -196,6 +254,7 @@ static void expect(struct problem *p)
 struct result {
     uint16_t *made;
     float *first, *second;
+    uint32_t *passed;
 };
 
 static void pack(cvy_device *device, struct problem *p, const struct cvy_tensor *opaque)
@@ -208,35 +267,44 @@ static void pack(cvy_device *device, struct problem *p, const struct cvy_tensor 
     cpu_state_release(device, &plan);
 }
 
-/* in_place: the other gradient's memory is that of the sum. past: what is written goes past the caches. */
+/* in_place: the memory of what is added is that of the sum. past: what is written goes past the caches. */
 static struct result run(struct problem *p, int threads, bool past, bool in_place)
 {
     cvy_device *const device = tiles_devices[threads];
-    const bool forward = p->form == STATISTICS;
+    const bool forward = is_forward(p->form);
+    const int32_t added = added_input(p->form);
     const size_t bytes = tiles_count(&p->made) * sizeof *p->from, numbers = (size_t)p->lanes * sizeof(float);
-    struct result result = {tiles_memory(bytes), tiles_memory(numbers), tiles_memory(numbers)};
+    struct result result = {tiles_memory(bytes), tiles_memory(numbers), tiles_memory(numbers),
+                            tiles_memory(bytes / 16)};
     struct cvy_op_desc desc = p->desc;
     struct cvy_kernel_plan plan = {.in_place = {-1, -1, -1}};
 
     cpu_of(device)->stream_bytes = past ? 0 : SIZE_MAX;
     assert_int_equal((forward ? cpu_tile_product_prepare : cpu_tile_product_bwd_data_prepare)(device, &desc, &plan),
                      CVY_OK);
-    assert_int_equal(plan.in_place[0], p->form == BLOCK_END ? 8 : -1);
-    assert_true(p->form != BLOCK_END || cpu_is_sign(&desc.in[7].layout));
+    assert_int_equal(plan.in_place[0], added);
+    assert_true(!reads_sign(p->form) || cpu_is_sign(&desc.in[7].layout));
+    assert_true(p->form != AFTER || cpu_is_sign(&desc.out[3].layout));
     pack(device, p, &desc.in[forward ? 1 : 0]);
     void *const scratch = tiles_memory(plan.scratch_bytes);
     memset(scratch, 0xff, plan.scratch_bytes); /* NaN */
     memset(result.made, 0xff, bytes);
     void *in[CVY_MAX_INPUTS] = {forward ? p->from : p->packed, forward ? p->packed : p->from};
-    void *out[] = {result.made, result.first, result.second};
-    if (!forward) {
-        void *const norm[] = {p->norm_x, p->gamma, p->beta, p->mean, p->rstd};
+    void *out[CVY_MAX_OUTPUTS] = {result.made, result.first, result.second};
+    void *const norm[] = {p->norm_x, p->gamma, p->beta, p->mean, p->rstd};
+    if (has_norm(p->form))
         memcpy(in + 2, norm, sizeof norm);
+    if (p->form == AFTER) {
+        memcpy(in + 8, norm + 1, sizeof norm - sizeof *norm);
+        out[1] = out[2] = NULL;
+        out[3] = result.passed;
     }
-    if (p->form == BLOCK_END) {
+    if (p->form == MASKED)
+        out[1] = NULL;
+    if (reads_sign(p->form))
         in[7] = p->sign;
-        in[8] = in_place ? memcpy(result.made, p->more, bytes) : p->more;
-    }
+    if (added >= 0)
+        in[added] = in_place ? memcpy(result.made, p->more, bytes) : p->more;
     assert_int_equal((forward ? cpu_tile_product_run : cpu_tile_product_bwd_data_run)(device, &plan, in, out, scratch),
                      CVY_OK);
     cpu_state_release(device, &plan);
@@ -249,6 +317,7 @@ static void release(struct result *result)
     tiles_release(result->made);
     tiles_release(result->first);
     tiles_release(result->second);
+    tiles_release(result->passed);
 }
 
 static void check_number(const struct problem *p, int64_t lane, float got, double expected, const char *which)
@@ -273,6 +342,7 @@ static void check(struct problem *p, int threads, bool past, bool in_place)
         check_number(p, lane, result.first[lane], p->first[lane], "first");
         check_number(p, lane, result.second[lane], p->second[lane], "second");
     }
+    assert_memory_equal(result.passed, p->passed, tiles_count(&p->made) / 8);
     assert_memory_equal(result.first, single.first, (size_t)p->lanes * sizeof(float));
     assert_memory_equal(result.second, single.second, (size_t)p->lanes * sizeof(float));
     release(&result);
@@ -347,7 +417,7 @@ static void variance_far_from_zero(void **state)
 
 static void check_refused(struct problem *p, void (*spoil)(struct cvy_op_desc *))
 {
-    const bool forward = p->form == STATISTICS;
+    const bool forward = is_forward(p->form);
     struct cvy_op_desc desc = p->desc;
     struct cvy_kernel_plan plan = {0};
 
@@ -369,8 +439,8 @@ static void with_activation(struct cvy_op_desc *desc)
 
 static void with_bias(struct cvy_op_desc *desc)
 {
-    desc->inputs = 3;
-    desc->in[2] = desc->out[1];
+    desc->inputs = desc->inputs < 3 ? 3 : desc->inputs;
+    desc->in[2] = (struct cvy_tensor){.shape = cvy_shape1(desc->in[1].shape.dim[0]), .dtype = CVY_F32};
 }
 
 static void without_rstd(struct cvy_op_desc *desc)
@@ -403,14 +473,42 @@ static void with_stride(struct cvy_op_desc *desc)
     desc->in[1].shape.dim[2] = (desc->in[1].shape.dim[2] + 1) / 2;
 }
 
+static void without_residual(struct cvy_op_desc *desc)
+{
+    desc->in[3].shape.rank = -1;
+}
+
+static void without_sign(struct cvy_op_desc *desc)
+{
+    desc->out[3].shape.rank = -1;
+}
+
+static void with_other_activation(struct cvy_op_desc *desc)
+{
+    desc->attr.conv2d.activation = CVY_ACTIVATION_RELU6;
+}
+
+static void without_sum(struct cvy_op_desc *desc)
+{
+    desc->out[2].shape.rank = -1;
+}
+
+static void without_mask(struct cvy_op_desc *desc)
+{
+    desc->in[7].shape.rank = -1;
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     static const struct {
         enum form form;
         void (*spoil)(struct cvy_op_desc *);
-    } cases[] = {{STATISTICS, without_variance}, {STATISTICS, with_activation}, {STATISTICS, with_bias},
-                 {STATISTICS, outside_training}, {WITHIN_BLOCK, without_rstd},  {BLOCK_END, without_more},
-                 {BLOCK_END, with_sign_alone},   {WITHIN_BLOCK, with_stride}};
+    } cases[] = {{STATISTICS, without_variance}, {STATISTICS, with_activation},  {STATISTICS, with_bias},
+                 {STATISTICS, outside_training}, {WITHIN_BLOCK, without_rstd},   {BLOCK_END, without_more},
+                 {BLOCK_END, with_sign_alone},   {WITHIN_BLOCK, with_stride},    {WITHIN_TWO, without_rstd},
+                 {WITHIN_TWO, with_stride},      {MASKED, without_more},         {MASKED, without_sum},
+                 {MASKED, without_mask},         {MASKED, with_stride},          {AFTER, without_residual},
+                 {AFTER, without_sign},          {AFTER, with_other_activation}, {AFTER, with_bias}};
     struct cvy_rng rng = cvy_rng_new(6, CVY_RNG_INIT, 3, 0);
 
     tiles_need(true);

@@ -192,6 +192,46 @@ static void take_weights(struct cvy_graph *graph)
     assert_true(taken >= 6); /* each block has one or more */
 }
 
+/* Computes the batch norms at blocks' ends in closed form, wherever that can be, and lets gradients of data add what
+ * comes of it. */
+static void take_products(struct cvy_graph *graph)
+{
+    const int32_t norms = count_nodes(graph, CVY_OP_BATCH_NORM), ends = with_input(graph, CVY_OP_BATCH_NORM, false, 5);
+    const int32_t made_again = with_input(graph, CVY_OP_BATCH_NORM_APPLY, true, 5);
+    int32_t taken = 0, sums = 0;
+
+    for (int32_t n = graph->node_count - 1; n >= 0; n--) {
+        struct cvy_product_norm found;
+
+        if (!cvy_product_norm_find(graph, n, &found))
+            continue;
+        cvy_product_norm_fuse(graph, &found);
+        assert_false(cvy_product_norm_find(graph, n, &found)); /* once */
+        taken++;
+    }
+    cvy_rewrite_order(graph);
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const int32_t norm = graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA ? cvy_gradient_sums_find_two(graph, n) : -1;
+        if (norm < 0)
+            continue;
+        cvy_gradient_sums_fuse(graph, n, norm);
+        assert_int_equal(cvy_gradient_sums_find_two(graph, n), -1);
+        sums += graph->nodes[n].inputs == 9;
+    }
+    cvy_rewrite_order(graph);
+    cvy_rewrite_remove_dead(graph);
+    check_graph(graph);
+    /* The last block of all has one gradient of its output alone. */
+    assert_int_equal(taken, ends - 1);
+    assert_int_equal(sums, taken);
+    assert_int_equal(count_nodes(graph, CVY_OP_PRODUCT_NORM), taken);
+    assert_int_equal(count_nodes(graph, CVY_OP_PRODUCT_NORM_BWD), taken);
+    assert_int_equal(count_nodes(graph, CVY_OP_BATCH_NORM), norms - taken);
+    assert_int_equal(with_input(graph, CVY_OP_CONV2D, false, 8), taken);
+    assert_int_equal(with_input(graph, CVY_OP_CONV2D_BWD_DATA, true, 7), taken);
+    assert_int_equal(with_input(graph, CVY_OP_BATCH_NORM_APPLY, true, 5), made_again ? made_again - taken : 0);
+}
+
 /* Lets batch norms and pools do their neighbours' work, wherever that can be. */
 static void take_neighbours(struct cvy_graph *graph)
 {
@@ -224,7 +264,7 @@ static void take_neighbours(struct cvy_graph *graph)
     take_block_ends(graph, fused[1] > 0 ? masked - fused[2] : masked - 1);
 }
 
-enum statistics { OWN, MOVED, MOVED_AND_PATTERNS, PATTERNS };
+enum statistics { OWN, MOVED, MOVED_AND_PATTERNS, PATTERNS, PRODUCTS };
 
 /* Runs `graph` (which it takes over) once. */
 static void run(struct cvy_graph *graph, bool training, enum statistics statistics, struct outcome *outcome)
@@ -245,6 +285,8 @@ static void run(struct cvy_graph *graph, bool training, enum statistics statisti
         take_patterns(graph);
     if (statistics == PATTERNS)
         take_weights(graph);
+    if (statistics == PRODUCTS)
+        take_products(graph);
     if (statistics == MOVED_AND_PATTERNS || statistics == PATTERNS)
         take_neighbours(graph);
     check_graph(graph);
@@ -416,6 +458,87 @@ static void patterns_compute_the_same(void **state)
     }
 }
 
+/* In closed form a network's batch norms and their gradients are the same, whether blocks' outputs are kept or made
+ * again. */
+static void products_compute_the_same(void **state)
+{
+    for (int kept = 0; kept < 2; kept++) {
+        struct cvy_model_options options = {.num_classes = CLASSES,
+                                            .image_size = SIZE,
+                                            .mean = {120, 115, 105},
+                                            .std = {58, 57, 56},
+                                            .label_smoothing = 0.1F,
+                                            .keep_activations = kept};
+        struct cvy_graph graph;
+        struct outcome plain, other;
+
+        build(&graph, &architectures[1], CVY_MODEL_TRAIN, false);
+        run(&graph, true, OWN, &plain);
+        assert_int_equal(cvy_model_graph(&architectures[1], &options, CVY_MODEL_TRAIN, true, &graph), CVY_OK);
+        run(&graph, true, PRODUCTS, &other);
+        compare_doubles(plain.logits, other.logits, BATCH * CLASSES, 1e-11); /* as above */
+        compare_doubles(plain.second, other.second, 1, 1e-12);
+        compare_floats(plain.gradients, other.gradients, plain.gradient_count);
+        compare_floats(plain.state, other.state, plain.state_count);
+        release(&other);
+        release(&plain);
+    }
+}
+
+/* Nothing else may read what is no longer there, and all that is rewritten must look as expected. */
+static void products_leave_other_norms(void **state)
+{
+    struct cvy_graph graph;
+    struct cvy_product_norm found, other;
+    struct cvy_node conv, norm, back, data, weights, after;
+    int32_t n = 0;
+
+    build(&graph, &architectures[1], CVY_MODEL_TRAIN, true);
+    while (!cvy_product_norm_find(&graph, n, &found))
+        n++;
+    conv = graph.nodes[found.conv];
+    norm = graph.nodes[found.norm];
+    back = graph.nodes[found.norm_bwd];
+    data = graph.nodes[found.data];
+    weights = graph.nodes[found.weights];
+    after = graph.nodes[found.after];
+    for (int i = 0; i < 12; i++) {
+        if (i == 0)
+            graph.nodes[found.norm].attr.batch_norm.activation = CVY_ACTIVATION_RELU6;
+        else if (i == 1)
+            graph.nodes[found.norm].in[5] = CVY_NONE;
+        else if (i == 2)
+            graph.nodes[found.conv].attr.conv2d.stride[1] = 2;
+        else if (i == 3)
+            graph.nodes[found.conv].attr.conv2d.kernel[0] = 3;
+        else if (i == 4)
+            graph.nodes[found.conv].attr.conv2d.groups = 2;
+        else if (i == 5)
+            graph.nodes[found.conv].in[graph.nodes[found.conv].inputs++] = norm.in[1]; /* a bias */
+        else if (i == 6)
+            graph.nodes[found.norm_bwd].in[7] = CVY_NONE;
+        else if (i == 7)
+            graph.nodes[found.data].in[1] = back.in[5]; /* of another gradient */
+        else if (i == 8)
+            graph.nodes[found.weights].in[1] = back.in[5];
+        else if (i == 9)
+            graph.nodes[found.after].in[1] = norm.in[0]; /* the convolution's output is read once more */
+        else if (i == 10)
+            graph.nodes[found.after].attr.conv2d.stride[0] = 2;
+        else
+            graph.nodes[found.after].op = CVY_OP_CONV2D;
+        assert_false(cvy_product_norm_find(&graph, n, &other));
+        graph.nodes[found.conv] = conv;
+        graph.nodes[found.norm] = norm;
+        graph.nodes[found.norm_bwd] = back;
+        graph.nodes[found.data] = data;
+        graph.nodes[found.weights] = weights;
+        graph.nodes[found.after] = after;
+    }
+    assert_true(cvy_product_norm_find(&graph, n, &other));
+    cvy_graph_release(&graph);
+}
+
 /* Only where nothing else reads it, and all that makes it is there. */
 static void weights_leave_other_norms(void **state)
 {
@@ -569,6 +692,6 @@ static void quantized_networks_compute_the_same(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(training_computes_the_same), TEST(patterns_compute_the_same),
-          TEST(frozen_layers_compute_the_same), TEST(inference_computes_the_same),
-          TEST(quantized_networks_compute_the_same), TEST(statistics_come_from_convolutions_only),
-          TEST(weights_leave_other_norms))
+          TEST(products_compute_the_same), TEST(products_leave_other_norms), TEST(frozen_layers_compute_the_same),
+          TEST(inference_computes_the_same), TEST(quantized_networks_compute_the_same),
+          TEST(statistics_come_from_convolutions_only), TEST(weights_leave_other_norms))

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "ops/ops.h"
 #include "support_cases.h"
 
@@ -150,6 +151,84 @@ static void check_correction(struct cvy_shape x, enum kernel_data data, bool sta
     }
 }
 
+/* The next two inputs: sums of products of numbers of `channels` channels of as many pixels as the first input has, and
+ * of the numbers. */
+static void add_moments(struct kernel_case *kernel, int64_t channels)
+{
+    const struct cvy_shape *const x = &kernel->desc.in[0].shape;
+    const int64_t pixels = x->dim[0] * x->dim[2] * x->dim[3];
+    double *const sums = calloc((size_t)(channels + channels * channels), sizeof *sums), *const moments =
+                                                                                             sums + channels;
+    float *const to[2] = {malloc((size_t)(channels * channels) * sizeof(float)),
+                          malloc((size_t)channels * sizeof(float))};
+
+    for (int64_t i = 0; i < pixels; i++) {
+        struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_TEST, 0, (uint32_t)i);
+        double number[64];
+        for (int64_t c = 0; c < channels; c++) {
+            number[c] = 0.5 + cvy_rng_normal(&rng);
+            sums[c] += number[c];
+        }
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t d = 0; d < channels; d++)
+                moments[c * channels + d] += number[c] * number[d];
+    }
+    for (int64_t c = 0; c < channels * channels; c++)
+        to[0][c] = (float)moments[c];
+    for (int64_t c = 0; c < channels; c++)
+        to[1][c] = (float)sums[c];
+    kernel->in[kernel_input(kernel, cvy_shape4(channels, channels, 1, 1), FILL_GIVEN)] = to[0];
+    kernel->in[kernel_input(kernel, cvy_shape1(channels), FILL_GIVEN)] = to[1];
+    free(sums);
+}
+
+/* Batch norms in closed form, after a convolution that makes the x.dim[1] channels of fewer. What is computed in float
+ * is a product of as many terms as there are channels of one side or the other. */
+static void check_product_norm(struct cvy_shape x, enum kernel_data data)
+{
+    const int64_t outputs = x.dim[1], inputs = x.dim[1] / 4 + 1, pixels = x.dim[0] * x.dim[2] * x.dim[3];
+    const struct cvy_shape w = cvy_shape4(outputs, inputs, 1, 1), k = cvy_shape1(outputs), c = cvy_shape1(inputs);
+    const double terms = sqrt((double)inputs), few = 16 + 4 * terms;
+    struct kernel_case kernel = norm_case(x, CVY_OP_PRODUCT_NORM, data, CVY_ACTIVATION_NONE, "", 0);
+
+    kernel.images = 1U << 0;
+    kernel.optional = suite.cpu->gpu;
+    kernel_input(&kernel, cvy_shape4(x.dim[0], inputs, x.dim[2], x.dim[3]), FILL_SMALL);
+    kernel_input(&kernel, w, FILL_POSITIVE);
+    add_moments(&kernel, inputs);
+    kernel_input(&kernel, k, FILL_SMALL);
+    kernel_input(&kernel, k, FILL_POSITIVE);
+    kernel_output(&kernel, k, (struct kernel_bound){.ulps = 4, .scale = 2 * (double)inputs});
+    kernel_output(&kernel, k, (struct kernel_bound){.ulps = few, .scale = 8});
+    kernel_output(&kernel, k, (struct kernel_bound){.ulps = 4, .scale = 2 * (double)inputs});
+    kernel_output(&kernel, k, (struct kernel_bound){.ulps = few, .scale = 8 * (double)inputs});
+    kernel_check(&kernel);
+
+    kernel = norm_case(x, CVY_OP_PRODUCT_NORM_BWD, data, CVY_ACTIVATION_NONE, "", 0);
+    kernel.images = 1U << 0;
+    kernel.optional = suite.cpu->gpu;
+    kernel_input(&kernel, x, FILL_SMALL);
+    for (int i = 0; i < 2; i++) /* w, raw */
+        kernel_input(&kernel, w, FILL_SMALL);
+    add_moments(&kernel, inputs);
+    kernel_input(&kernel, k, FILL_EIGHTHS);
+    kernel_input(&kernel, k, FILL_DYADIC);
+    kernel_input(&kernel, k, FILL_POWERS);
+    kernel_input(&kernel, k, FILL_SMALL);
+    kernel.inner_roundings = 2; /* the offset is of rounded weights */
+    /* gamma and rstd are 2 at most, the mean 3; dgamma of `inputs` terms below 1. */
+    kernel_output(&kernel, w, (struct kernel_bound){.ulps = 8, .scale = 4 + 16 * (1 + terms) * terms});
+    kernel_output(&kernel, k, (struct kernel_bound){.ulps = 8, .scale = 8 + 4 * terms});
+    kernel_output(&kernel, w, (struct kernel_bound){.ulps = 4, .scale = 4});
+    kernel_output(&kernel, cvy_shape4(inputs, inputs, 1, 1),
+                  (struct kernel_bound){.ulps = 16 + 4 * sqrt((double)outputs),
+                                        .scale = 16 * (1 + terms) * sqrt((double)outputs) / (double)pixels});
+    kernel_output(
+        &kernel, c,
+        (struct kernel_bound){.ulps = 16, .scale = 64 * (1 + terms) * terms * sqrt((double)outputs) / (double)pixels});
+    kernel_check(&kernel);
+}
+
 /* Normalisation without shift and mean: the gradient of a folded one. */
 static void check_scale_alone(struct cvy_shape x, enum kernel_data data)
 {
@@ -184,6 +263,8 @@ void check_norm_forward(struct cvy_shape x, enum kernel_data data)
     check_scale_alone(x, data);
     for (int stays = 0; stays < 2 && data == DATA_FLOATS; stays++)
         check_correction(x, data, stays);
+    if (x.rank == 4 && data == DATA_FLOATS && x.dim[1] / 4 < 64 && cvy_shape_elements(&x) < 1 << 20)
+        check_product_norm(x, data);
     for (int form = 0; form < 6; form++) {
         if (!norm_form(x, form, &activation, &residual))
             continue;

@@ -45,6 +45,7 @@ struct operands {
     const float *bias;
     const uint16_t *more;
     uint16_t *to;
+    uint32_t *passed;
     struct cpu_tile_norm norm;
     float *sums; /* of all groups */
 };
@@ -119,6 +120,7 @@ static void run_task(const struct tile_product *s, const struct operands *o, int
                                  .more = o->more,
                                  .first = o->to,
                                  .norm = o->norm,
+                                 .passed = o->passed,
                                  .kind = s->sums,
                                  .lanes = s->lanes,
                                  .pixels = count,
@@ -200,10 +202,40 @@ static void run(cvy_device *device, const struct tile_product *s, const struct o
     }
 }
 
+/* The factors of the batch norm: what follows the sums. */
+static float *scale_at(const cvy_device *device, const struct tile_product *s, void *scratch)
+{
+    return sums_at(device, s, scratch) + groups_of(s) * tile_sums_numbers(s->sums) * s->lanes;
+}
+
 static struct operands forward_operands(const cvy_device *device, const struct tile_product *s, void *const *in,
                                         void *const *out, void *scratch)
 {
-    return (struct operands){in[0], in[1], in[2], in[3], out[0], .sums = sums_at(device, s, scratch)};
+    struct operands o = {in[0], in[1], in[2], in[3], out[0], .sums = sums_at(device, s, scratch)};
+
+    if (s->norm) {
+        o.norm = (struct cpu_tile_norm){.mean = in[10], .scale = scale_at(device, s, scratch), .shift = in[9]};
+        o.passed = out[3];
+    }
+    return o;
+}
+
+/* What the sums of a batch norm's output, or of its gradient, are multiplied by. */
+static void make_scale(const cvy_device *device, const struct tile_product *s, const float *gamma, const float *rstd,
+                       void *scratch)
+{
+    float *const scale = scale_at(device, s, scratch);
+
+    for (int32_t c = 0; s->norm && c < s->lanes; c++)
+        scale[c] = rstd[c] * gamma[c];
+}
+
+static cvy_status begin_forward(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                void *const *out, void *scratch)
+{
+    (void)out;
+    make_scale(device, plan->state, in[8], in[11], scratch);
+    return CVY_OK;
 }
 
 static cvy_status end_forward(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
@@ -223,16 +255,10 @@ static cvy_status end_forward(cvy_device *device, const struct cvy_kernel_plan *
 cvy_status cpu_tile_product_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                 void *const *out, void *scratch)
 {
+    CVY_TRY(begin_forward(device, plan, in, out, scratch));
     const struct operands o = forward_operands(device, plan->state, in, out, scratch);
-
     run(device, plan->state, &o, scratch);
     return end_forward(device, plan, in, out, scratch);
-}
-
-/* The factors of the batch norm before the convolution: what follows the sums. */
-static float *scale_at(const cvy_device *device, const struct tile_product *s, void *scratch)
-{
-    return sums_at(device, s, scratch) + groups_of(s) * tile_sums_numbers(s->sums) * s->lanes;
 }
 
 static struct operands backward_operands(const cvy_device *device, const struct tile_product *s, void *const *in,
@@ -250,13 +276,8 @@ static struct operands backward_operands(const cvy_device *device, const struct 
 static cvy_status begin_backward(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                  void *const *out, void *scratch)
 {
-    const struct tile_product *const s = plan->state;
-    const float *const gamma = in[3], *const rstd = in[6];
-    float *const scale = scale_at(device, s, scratch);
-
     (void)out;
-    for (int32_t c = 0; s->sums && c < s->lanes; c++)
-        scale[c] = rstd[c] * gamma[c];
+    make_scale(device, plan->state, in[3], in[6], scratch);
     return CVY_OK;
 }
 
@@ -291,7 +312,7 @@ static bool cut_dense(const struct tile_product *s, struct cvy_cut *cut)
 {
     cut->pixels = s->pixels;
     cut->grain = s->sums ? PRODUCT_GROUP : 2 * PRODUCT_HEIGHT;
-    cut->out = 1U << 0;
+    cut->out |= 1U << 0;
     return is_dense(s) && !s->fixed;
 }
 
@@ -300,8 +321,14 @@ static bool cut_forward(cvy_device *device, const struct cvy_op_desc *desc, cons
 {
     (void)device;
     (void)desc;
+    const struct tile_product *const s = plan->state;
+
     cut->in = 1U << 0 | 1U << 3;
-    return cut_dense(plan->state, cut);
+    if (s->norm) {
+        cut->out = 1U << 3;
+        cut->past = s->past ? 1U << 0 : 0;
+    }
+    return cut_dense(s, cut);
 }
 
 static bool cut_backward(cvy_device *device, const struct cvy_op_desc *desc, const struct cvy_kernel_plan *plan,
@@ -343,7 +370,8 @@ static void run_backward_part(cvy_device *device, const struct cpu_part *part)
     run_part(s, &o, part);
 }
 
-const struct cpu_parts cpu_tile_product_parts = {.cut = cut_forward, .run = run_forward_part, .end = end_forward};
+const struct cpu_parts cpu_tile_product_parts = {
+    .cut = cut_forward, .begin = begin_forward, .run = run_forward_part, .end = end_forward};
 const struct cpu_parts cpu_tile_product_bwd_data_parts = {
     .cut = cut_backward, .begin = begin_backward, .run = run_backward_part, .end = end_backward};
 
@@ -359,19 +387,26 @@ static bool has(const struct cvy_tensor *tensors, int32_t count, int32_t i)
 static bool operands_fit(const struct cvy_op_desc *desc)
 {
     const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
-    const bool forward = desc->op == CVY_OP_CONV2D, sums = has(desc->out, desc->outputs, 1);
-    const bool dense = attr->stride[0] == 1 && attr->stride[1] == 1;
-    const bool ends = forward && (has(desc->in, desc->inputs, 2) || has(desc->in, desc->inputs, 3) ||
-                                  attr->activation != CVY_ACTIVATION_NONE);
-    bool fit = sums == has(desc->out, desc->outputs, 2) && !(sums && (ends || !desc->training));
+    const bool dense = attr->stride[0] == 1 && attr->stride[1] == 1, sums = has(desc->out, desc->outputs, 2);
+    bool fit;
 
-    for (int32_t i = 4; forward && i < desc->inputs; i++)
-        fit = fit && !cvy_tensor_present(&desc->in[i]);
-    for (int32_t i = 2; !forward && i < 7; i++)
-        fit = fit && has(desc->in, desc->inputs, i) == sums;
-    if (!forward)
-        fit = fit && has(desc->in, desc->inputs, 7) == has(desc->in, desc->inputs, 8) &&
-              (sums ? dense : !has(desc->in, desc->inputs, 7));
+    if (desc->op == CVY_OP_CONV2D) {
+        const bool norm = has(desc->in, desc->inputs, 8);
+        const bool ends =
+            has(desc->in, desc->inputs, 2) || has(desc->in, desc->inputs, 3) || attr->activation != CVY_ACTIVATION_NONE;
+        fit = sums == has(desc->out, desc->outputs, 1) && !(sums && (ends || !desc->training)) &&
+              norm == has(desc->out, desc->outputs, 3);
+        for (int32_t i = 4; i < 12; i++)
+            fit = fit && has(desc->in, desc->inputs, i) == (norm && i >= 8);
+        return fit && !(norm && (!dense || sums || has(desc->in, desc->inputs, 2) || !has(desc->in, desc->inputs, 3) ||
+                                 attr->activation != CVY_ACTIVATION_RELU));
+    }
+    const bool norm = has(desc->in, desc->inputs, 2), sign = has(desc->in, desc->inputs, 7),
+               more = has(desc->in, desc->inputs, 8);
+    fit = norm == has(desc->out, desc->outputs, 1) && sums == (norm || sign) && (more || !sign) && !(more && !sums) &&
+          (dense || !sums);
+    for (int32_t i = 3; i < 7; i++)
+        fit = fit && has(desc->in, desc->inputs, i) == norm;
     return fit;
 }
 
@@ -482,6 +517,8 @@ static void add_ends(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, str
         s->low = 0;
     if (activation == CVY_ACTIVATION_RELU6)
         s->high = 6;
+    if (s->norm)
+        desc->out[3].layout = cpu_sign_layout();
 }
 
 /* The batch norm before the convolution: its input, and where a residual was added its sign and the other gradient, in
@@ -490,8 +527,9 @@ static void add_norm(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     if (has(desc->in, desc->inputs, 2))
         desc->in[2].layout = desc->out[0].layout;
-    if (has(desc->in, desc->inputs, 7)) {
+    if (has(desc->in, desc->inputs, 7))
         desc->in[7].layout = cpu_sign_layout();
+    if (has(desc->in, desc->inputs, 8)) {
         desc->in[8].layout = desc->out[0].layout;
         plan->in_place[0] = 8;
     }
@@ -509,7 +547,8 @@ static struct tile_product describe(const struct cvy_op_desc *desc, const struct
                              .pixels = y->shape.dim[0] * y->shape.dim[2] * y->shape.dim[3],
                              .low = -INFINITY,
                              .high = INFINITY,
-                             .sums = !has(desc->out, desc->outputs, 1) ? TILE_SUMS_NONE
+                             .norm = has(desc->in, desc->inputs, backward ? 2 : 8),
+                             .sums = !has(desc->out, desc->outputs, 2) ? TILE_SUMS_NONE
                                      : backward                        ? TILE_SUMS_GRADIENT
                                                                        : TILE_SUMS_MOMENTS};
 
@@ -530,7 +569,7 @@ static void count_bytes(struct tile_product *s)
 
     s->copy_bytes = (size_t)s->depth * sizeof(uint16_t) * (size_t)copied;
     s->thread_bytes = 4 * PRODUCT_HEIGHT * PRODUCT_LANES * sizeof(float) + s->copy_bytes;
-    if (s->sums) /* and a number of each lane */
+    if (s->sums || s->norm) /* and a number of each lane */
         s->sums_bytes = (size_t)(groups_of(s) * tile_sums_numbers(s->sums) + 1) * (size_t)s->lanes * sizeof(float);
 }
 
@@ -547,7 +586,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
         return cvy_fail(CVY_UNAVAILABLE, "%s", why);
     plan->quiet = false;
     /* The bias is f32, and so are the numbers of batch norms. */
-    CVY_TRY(cpu_expect_images(desc, backward ? ~(15U << 3) : ~(1U << 2), 1U, 0, 0));
+    CVY_TRY(cpu_expect_images(desc, backward ? ~(15U << 3) : ~(1U << 2 | 15U << 8), 1U << 0 | 1U << 3, 0, 0));
     cpu_plain(desc, 0, 0);
     x->layout = cpu_image_layout(cpu, desc->images, x->shape.dim[1], CVY_BF16);
     y->layout = cpu_image_layout(cpu, desc->images, y->shape.dim[1], CVY_BF16);

@@ -26,15 +26,17 @@ enum tile_sums {
     TILE_SUMS_GRADIENT
 };
 
-/* The batch norm with ReLU whose output's gradient is written: where that passes. */
+/* With sums of a gradient, the batch norm with ReLU whose output's gradient is written: where that passes. Without
+ * sums, the batch norm of what is written. */
 struct cpu_tile_norm {
-    const uint16_t *x;    /* its input, of pixel 0 of all */
+    const uint16_t *x;    /* its input, of pixel 0 of all; NULL: only the sum of g is made */
     const uint32_t *sign; /* of its output, a bit for each lane, of pixel 0 of all; NULL: made again of x */
     const float *mean, *scale, *shift; /* of lane 0 */
 };
 
-/* to[pixel][lane] = activation(sum over the depth of from[pixel][d] * weights[d][lane] + bias[lane] + more). With a
- * batch norm the activation is its mask, and there is no bias; with sums of any kind there is no other activation. */
+/* to[pixel][lane] = activation(sum over the depth of from[pixel][d] * weights[d][lane] + bias[lane] + more). With sums
+ * of a gradient the activation is the batch norm's mask, and there is no bias; with sums of any kind there is no other
+ * activation. With `passed` the sum goes through the batch norm, and there is something to add. */
 struct cpu_tile_task {
     const char *from; /* the first pixel; others `pitch` bytes further each */
     const char *last; /* those of the last two tiles, where there are not so many: elsewhere */
@@ -43,6 +45,7 @@ struct cpu_tile_task {
     const float *bias;    /* of lane 0; NULL: 0 */
     const uint16_t *more; /* what is added to pixel 0 of all; NULL: nothing */
     struct cpu_tile_norm norm;
+    uint32_t *passed; /* what of the result is above 0, in bits, of pixel 0 of all; NULL: nobody asks */
     enum tile_sums kind;
     float *sums;     /* of the task's first group: one kind of number after the other, each of all lanes */
     int32_t lanes;   /* all */
@@ -69,6 +72,7 @@ struct cpu_tile_product_loops {
     void (*zero)(uint16_t *to, size_t count); /* a multiple of PRODUCT_LANES */
     /* Puts together what the groups of `pixels` pixels have of 16 lanes from `lane` on, `lanes` of all. */
     void (*join_moments)(const float *sums, int64_t pixels, int32_t lanes, int32_t lane, float *mean, float *variance);
+    /* dgamma may be NULL. */
     void (*join_gradients)(const float *sums, int64_t pixels, int32_t lanes, int32_t lane, const float *rstd,
                            float *dgamma, float *dbeta);
     void (*finish)(void); /* what was written past the caches is there for other threads */
@@ -90,6 +94,7 @@ struct tile_product {
     bool fixed;     /* each thread has its own tasks, else whoever is free takes the next one */
     float low, high;
     bool past;
+    bool norm; /* backward: the batch norm before the convolution; forward: the one after it */
     enum tile_sums sums;
     size_t copy_bytes, thread_bytes, sums_bytes; /* the last: of all groups */
 };
