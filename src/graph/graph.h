@@ -199,6 +199,7 @@ struct cvy_op_info {
     /* Integers in any network. Images and targets may be integers: u8 and i32. */
     uint32_t i32_inputs, i32_outputs, u8_inputs, u8_outputs;
     bool int8;    /* of integer inference: only devices with cvy_device.int8 see it */
+    bool closed;  /* of a batch norm in closed form: only devices that ask for one (cvy_backend.rewrite) see it */
     bool follows; /* computes in the type of its inputs, in 16 bits where one of them has 16 */
     /* The input whose memory the first output may take over: kernels read an element before they write it, in the same
      * place, and nothing of that input afterwards. All kernels of elementwise ops are so, and those of the reference.

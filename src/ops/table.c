@@ -11,8 +11,7 @@
     CVY_OP(ID, text, .int8 = true, .f32_inputs = CVY_ALL_SLOTS, .f32_outputs = CVY_ALL_SLOTS,                          \
            .check = CVY_CHECK_EXACT, __VA_ARGS__)
 
-/* The check device never sees them. */
-#define CVY_OP_CLOSED(ID, text, ...) CVY_OP(ID, text, .check = CVY_CHECK_ABSOLUTE, __VA_ARGS__)
+#define CVY_OP_CLOSED(ID, text, ...) CVY_OP(ID, text, .closed = true, .check = CVY_CHECK_ABSOLUTE, __VA_ARGS__)
 
 const struct cvy_op_info cvy_ops[CVY_OP_COUNT] = {
 #include "graph/ops.def"
