@@ -36,6 +36,15 @@ int32_t cvy_graph_sole_reader(const struct cvy_graph *graph, cvy_val value)
     return -1;
 }
 
+bool cvy_node_writes(const struct cvy_node *node, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        if (node->out[i] == CVY_NONE)
+            return false;
+    }
+    return node->outputs == count;
+}
+
 enum mark { NEW, OPEN, PLACED };
 
 struct sorter {

@@ -10,6 +10,8 @@ void cvy_graph_detach(struct cvy_graph *graph, int32_t node);
 void cvy_graph_move_output(struct cvy_graph *graph, int32_t node, cvy_val value);
 /* The only node that reads `value`; -1 when there are several readers, a result among them, or none. */
 int32_t cvy_graph_sole_reader(const struct cvy_graph *graph, cvy_val value);
+/* Whether the node has so many outputs, all of them written. */
+bool cvy_node_writes(const struct cvy_node *node, int32_t count);
 /* `weights`, which layer `node` is to multiply by, rounded by a new quantizer with the name of that layer's. */
 cvy_val cvy_quantized_weights(struct cvy_graph *graph, int32_t node, cvy_val weights,
                               const struct cvy_fake_quantize_attr *form);

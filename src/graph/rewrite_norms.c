@@ -71,23 +71,14 @@ static bool is_ready_before(const struct cvy_graph *graph, const struct cvy_node
     return true;
 }
 
-static bool has_outputs(const struct cvy_node *node, int32_t count)
-{
-    for (int32_t i = 0; i < count; i++) {
-        if (node->out[i] == CVY_NONE)
-            return false;
-    }
-    return node->outputs == count;
-}
-
 bool cvy_norm_take_residual_gradient(struct cvy_graph *graph, int32_t norm_bwd)
 {
     struct cvy_node *node = &graph->nodes[norm_bwd], other;
     const struct cvy_node *norm;
     int32_t reader;
 
-    if (node->op != CVY_OP_BATCH_NORM_BWD || !has_outputs(node, 4) || !cvy_node_has(node, 6) || cvy_node_has(node, 8) ||
-        cvy_node_has(node, 10))
+    if (node->op != CVY_OP_BATCH_NORM_BWD || !cvy_node_writes(node, 4) || !cvy_node_has(node, 6) ||
+        cvy_node_has(node, 8) || cvy_node_has(node, 10))
         return false;
     norm = producer_of(graph, node->in[6], CVY_OP_BATCH_NORM);
     if (!norm || norm->outputs < 6 || norm->out[5] != node->in[6]) /* y itself is not read in bits */
@@ -97,7 +88,7 @@ bool cvy_norm_take_residual_gradient(struct cvy_graph *graph, int32_t norm_bwd)
         return false;
     other = graph->nodes[reader];
     if (other.in[5] != node->out[3] || other.attr.batch_norm.activation != CVY_ACTIVATION_NONE ||
-        !has_outputs(&other, 3) || cvy_node_has(&other, 7) || cvy_node_has(&other, 8) ||
+        !cvy_node_writes(&other, 3) || cvy_node_has(&other, 7) || cvy_node_has(&other, 8) ||
         !is_ready_before(graph, &other, norm_bwd))
         return false;
     cvy_graph_detach(graph, reader);
@@ -147,14 +138,14 @@ bool cvy_pool_take_norm_gradient(struct cvy_graph *graph, int32_t pool_bwd)
     struct cvy_node *node = &graph->nodes[pool_bwd], norm;
     int32_t reader;
 
-    if (node->op != CVY_OP_MAX_POOL_BWD || !has_outputs(node, 1) || cvy_node_has(node, 3))
+    if (node->op != CVY_OP_MAX_POOL_BWD || !cvy_node_writes(node, 1) || cvy_node_has(node, 3))
         return false;
     reader = cvy_graph_sole_reader(graph, node->out[0]);
     if (reader < 0 || graph->nodes[reader].op != CVY_OP_BATCH_NORM_BWD)
         return false;
     norm = graph->nodes[reader];
     if (norm.in[5] != node->out[0] || norm.attr.batch_norm.activation != CVY_ACTIVATION_RELU ||
-        !has_outputs(&norm, 3) || !is_ready_before(graph, &norm, pool_bwd))
+        !cvy_node_writes(&norm, 3) || !is_ready_before(graph, &norm, pool_bwd))
         return false;
     for (int32_t i = 6; i < norm.inputs; i++) {
         if (norm.in[i] != CVY_NONE)

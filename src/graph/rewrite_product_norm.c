@@ -41,15 +41,6 @@ static bool lacks(const struct cvy_node *node, int32_t from)
     return true;
 }
 
-static bool writes_all(const struct cvy_node *node, int32_t count)
-{
-    for (int32_t i = 0; i < count; i++) {
-        if (i >= node->outputs || node->out[i] == CVY_NONE)
-            return false;
-    }
-    return true;
-}
-
 static bool is_dense(const struct cvy_conv2d_attr *attr)
 {
     for (int i = 0; i < 2; i++) {
@@ -80,7 +71,7 @@ static bool find_backward(const struct cvy_graph *graph, cvy_val weights, struct
     const struct cvy_node *const back = &graph->nodes[found->norm_bwd];
     const struct cvy_node *data, *before;
 
-    if (!writes_all(back, 4) || back->in[7] == CVY_NONE)
+    if (!cvy_node_writes(back, 4) || back->in[7] == CVY_NONE)
         return false;
     found->after = gradient_after(graph, back);
     found->weights = reader_at(graph, back->out[0], CVY_OP_CONV2D_BWD_WEIGHTS, 1);
@@ -92,8 +83,8 @@ static bool find_backward(const struct cvy_graph *graph, cvy_val weights, struct
         return false;
     found->norm_before = cvy_graph_sole_reader(graph, data->out[0]);
     before = found->norm_before < 0 ? NULL : &graph->nodes[found->norm_before];
-    return before && before->op == CVY_OP_BATCH_NORM_BWD && before->in[5] == data->out[0] && before->outputs == 3 &&
-           lacks(before, 6);
+    return before && before->op == CVY_OP_BATCH_NORM_BWD && before->in[5] == data->out[0] &&
+           cvy_node_writes(before, 3) && lacks(before, 6);
 }
 
 /* Whether the gradient is masked by the batch norm's output, or by what makes that again. */
@@ -111,7 +102,7 @@ bool cvy_product_norm_find(const struct cvy_graph *graph, int32_t norm, struct c
     cvy_val y;
 
     if (node->op != CVY_OP_BATCH_NORM || node->attr.batch_norm.activation != CVY_ACTIVATION_RELU || node->inputs != 6 ||
-        node->in[5] == CVY_NONE || node->outputs != 5 || node->out[0] == CVY_NONE)
+        node->in[5] == CVY_NONE || !cvy_node_writes(node, 5))
         return false;
     y = node->in[0];
     *found = (struct cvy_product_norm){.norm = norm, .conv = graph->values[y].producer};
@@ -177,12 +168,11 @@ static int32_t append_to(struct cvy_graph *graph, int32_t like, enum cvy_op op, 
                          int32_t inputs, const cvy_val *in, int32_t outputs, const cvy_val *out)
 {
     const struct cvy_value first = graph->values[out[0]]; /* a copy: the table may move */
-    const int32_t made = cvy_graph_node(graph, op, attr, inputs, in, 1, &first.shape, &first.dtype);
+    const cvy_val value = append(graph, like, op, attr, inputs, in, first.shape, first.dtype);
+    const int32_t made = value == CVY_NONE ? -1 : graph->values[value].producer;
 
     if (made < 0)
         return -1;
-    graph->nodes[made].scope = graph->nodes[like].scope;
-    graph->nodes[made].backward = graph->nodes[like].backward;
     for (int32_t i = 0; i < outputs; i++)
         write_there(graph, made, i, out[i]);
     return made;

@@ -1,6 +1,6 @@
 /* The batch norm after a 1 x 1 convolution from moments of the convolution's input (ops.def; the formulas are derived
- * in graph/rewrite_product_norm.c). What is subtracted from sums over all pixels is subtracted in double; products of
- * matrices are made in blocks that depend on the shape alone. */
+ * in graph/rewrite_product_norm.c). The means' share of the moments is subtracted in double; products of matrices are
+ * made in blocks that depend on the shape alone. */
 #include <math.h>
 #include <string.h>
 
