@@ -7,13 +7,14 @@
 #include "backend/cpu/cpu.h"
 
 enum {
-    PRODUCT_DEPTH = 32,   /* channels that one tile product sums over */
-    PRODUCT_LANES = 32,   /* channels of the result that are written together: a line of the cache */
-    PRODUCT_HEIGHT = 16,  /* rows of a tile of pixels, at most; two are multiplied together */
-    PRODUCT_MOST = 512,   /* pixels of a task */
-    PRODUCT_GROUP = 128,  /* pixels whose sums are made in one go: tasks that make sums begin at such a group */
-    PRODUCT_BYTES = 1024, /* of a tile */
-    PRODUCT_LINE = 64     /* bytes of a line of the cache */
+    PRODUCT_DEPTH = 32,    /* channels that one tile product sums over */
+    PRODUCT_LANES = 32,    /* channels of the result that are written together: a line of the cache */
+    PRODUCT_HEIGHT = 16,   /* rows of a tile of pixels, at most; two are multiplied together */
+    PRODUCT_MOST = 512,    /* pixels of a task */
+    PRODUCT_GROUP = 128,   /* pixels whose sums are made in one go: tasks that make sums begin at such a group */
+    PRODUCT_BYTES = 1024,  /* of a tile */
+    PRODUCT_LINE = 64,     /* bytes of a line of the cache */
+    PRODUCT_HELD = 1 << 20 /* bytes of weights, at most, beside which the pixels pass */
 };
 
 /* Which numbers are made of each lane of a group of pixels, beside the result: of what is written, before it is rounded
@@ -98,6 +99,17 @@ struct tile_product {
     enum tile_sums sums;
     size_t copy_bytes, thread_bytes, sums_bytes; /* the last: of all groups */
 };
+
+/* Whether the stride leaves no pixels out. */
+static inline bool tile_product_is_dense(const struct tile_product *s)
+{
+    return s->stride[0] == 1 && s->stride[1] == 1;
+}
+
+static inline int64_t tile_product_groups(const struct tile_product *s)
+{
+    return (s->pixels + PRODUCT_GROUP - 1) / PRODUCT_GROUP;
+}
 
 /* How many numbers a group has of each lane. */
 static inline int32_t tile_sums_numbers(enum tile_sums kind)
