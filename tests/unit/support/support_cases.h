@@ -15,9 +15,11 @@ struct pool_shape {
 };
 void check_pool(const struct pool_shape *shape, enum kernel_data data);
 
-/* ---- images of any extent (support_cases_image.c); x (N,C,H,W), or (N,C) where said ---- */
+/* ---- batch norm (support_cases_norm.c); x (N,C,H,W), or (N,C) where said ---- */
 void check_norm_forward(struct cvy_shape x, enum kernel_data data); /* also (N,C) */
 void check_norm_backward(struct cvy_shape x, enum kernel_data data);
+
+/* ---- images of any extent (support_cases_image.c); the same ---- */
 void check_elementwise(struct cvy_shape x, enum kernel_data data); /* also (N,C) */
 void check_mean(struct cvy_shape x, enum kernel_data data);
 void check_scale_channels(struct cvy_shape x, enum kernel_data data);
