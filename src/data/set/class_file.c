@@ -1,16 +1,71 @@
 #include "data/set/class_file.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
 
+struct named_line {
+    const char *name;
+    int32_t number; /* from 1 */
+};
+
+/* For qsort: by name, then by line. */
+static int compare_lines(const void *one, const void *other)
+{
+    const struct named_line *a = one, *b = other;
+    const int order = strcmp(a->name, b->name);
+
+    return order != 0 ? order : (a->number > b->number) - (a->number < b->number);
+}
+
+/* Refuses a name that stands in two lines: of two classes no one could say which is meant. Sorts `lines`. */
+static cvy_status refuse_twice(const char *path, struct named_line *lines, int32_t count)
+{
+    const struct named_line *twice = NULL;
+
+    qsort(lines, (size_t)count, sizeof *lines, compare_lines);
+    for (int32_t i = 1; i < count; i++)
+        if (strcmp(lines[i - 1].name, lines[i].name) == 0 && (!twice || lines[i].number < twice->number))
+            twice = &lines[i];
+    return twice ? cvy_fail(CVY_BAD_DATA, "%s: lines %d and %d name the same class, %s", cvy_quote(path),
+                            (int)twice[-1].number, (int)twice->number, cvy_quote(twice->name))
+                 : CVY_OK;
+}
+
+/* Splits `text` into `names`, kept in `arena`, and `lines`; empty lines name nothing. */
+static cvy_status split_lines(char *text, struct cvy_arena *arena, const char **names, struct named_line *lines,
+                              int32_t *count)
+{
+    int32_t number = 0;
+
+    for (char *line = text, *next; line; line = next) {
+        char *end = line + strcspn(line, "\n");
+
+        next = *end ? end + 1 : NULL;
+        *end = '\0';
+        number++;
+        while (end > line && end[-1] == '\r')
+            *--end = '\0';
+        if (end == line)
+            continue;
+        names[*count] = cvy_arena_strdup(arena, line);
+        if (!names[*count])
+            return cvy_fail_memory(strlen(line), "class names");
+        lines[*count] = (struct named_line){names[*count], number};
+        ++*count;
+    }
+    return CVY_OK;
+}
+
 /* The lines of the file of class names; none where it is missing. */
 static cvy_status read_class_file(const char *folder, struct cvy_arena *arena, const char ***names, int32_t *count)
 {
     cvy_status status = CVY_OK;
-    char *path = cvy_path_join(folder, CVY_CLASS_FILE), *rest;
+    char *path = cvy_path_join(folder, CVY_CLASS_FILE);
+    struct named_line *numbered = NULL;
     void *data = NULL;
     size_t size;
 
@@ -29,16 +84,17 @@ static cvy_status read_class_file(const char *folder, struct cvy_arena *arena, c
         status = cvy_fail(CVY_BAD_DATA, "%s holds too many lines", cvy_quote(path));
         goto fail;
     }
-    for (char *line = strtok_r(data, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
-        (*names)[*count] = cvy_arena_strdup(arena, line);
-        if (!(*names)[(*count)++]) {
-            status = cvy_fail_memory(strlen(line), "class names");
-            goto fail;
-        }
+    numbered = cvy_calloc(lines, sizeof *numbered);
+    if (!numbered) {
+        status = cvy_fail_memory(lines * sizeof *numbered, "class names");
+        goto fail;
     }
+    CVY_GOTO(split_lines(data, arena, *names, numbered, count));
+    CVY_GOTO(refuse_twice(path, numbered, *count));
     if (*count == 0)
         status = cvy_fail(CVY_BAD_DATA, "%s names no class", cvy_quote(path));
 fail:
+    cvy_free(numbered);
     cvy_free(data);
     cvy_free(path);
     return status;

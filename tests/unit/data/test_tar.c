@@ -172,6 +172,11 @@ static void bad_samples(void **state)
     }
 }
 
+static void write_classes(const char *text)
+{
+    test_file_write(test_path(support_folder, "classes.txt"), text, strlen(text));
+}
+
 static void samples_are_found(void **state)
 {
     static const char *const known[] = {"zero", "one", "two", "three"};
@@ -221,7 +226,7 @@ static void samples_are_found(void **state)
     cvy_dataset_close(&val);
 
     /* Names of the classes, and those that are known. */
-    test_file_write(test_path(support_folder, "classes.txt"), "zero\none\ntwo\nthree\nfour\n", 24);
+    write_classes("zero\none\ntwo\nthree\nfour\n");
     assert_int_equal(cvy_dataset_open_records(&train, support_folder, false, NULL, 0), CVY_OK);
     assert_int_equal(train.class_count, 5);
     assert_string_equal(train.classes[1], "one");
@@ -231,10 +236,20 @@ static void samples_are_found(void **state)
     cvy_dataset_close(&train);
     assert_fails(cvy_dataset_open_records(&train, support_folder, false, known, 3), CVY_BAD_DATA,
                  "has images with the label 3, but there are 3 classes");
-    test_file_write(test_path(support_folder, "classes.txt"), "zero\none\n", 9);
+    write_classes("zero\none\n");
     assert_int_equal(cvy_dataset_open_records(&train, support_folder, false, NULL, 0), CVY_BAD_DATA);
-    test_file_write(test_path(support_folder, "classes.txt"), "zero\nuno\ntwo\nthree\n", 19);
+    write_classes("zero\nuno\ntwo\nthree\n");
     assert_fails(cvy_dataset_open_records(&val, support_folder, true, known, 4), CVY_BAD_DATA, "\"uno\"");
+    /* A name twice is refused with its lines, empty ones counted; other line ends than \n and \r\n are none. */
+    write_classes("zero\r\none\r\n\r\ntwo\r\none\r\nzero\r\n");
+    assert_fails(cvy_dataset_open_records(&train, support_folder, false, NULL, 0), CVY_BAD_DATA,
+                 "/classes.txt\": lines 2 and 5 name the same class, \"one\"");
+    write_classes("zero\rone\rtwo\rthree");
+    assert_fails(cvy_dataset_open_records(&train, support_folder, false, NULL, 0), CVY_BAD_DATA, "names 1 classes");
+    write_classes("zero\none\ntwo\nZERO");
+    assert_int_equal(cvy_dataset_open_records(&train, support_folder, false, NULL, 0), CVY_OK);
+    assert_string_equal(train.classes[3], "ZERO");
+    cvy_dataset_close(&train);
     free(jpeg.data);
 }
 
