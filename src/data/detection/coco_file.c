@@ -223,19 +223,33 @@ static cvy_status read_text(struct reader *reader, const struct cvy_json_stream 
     return CVY_OK;
 }
 
+/* Whether the number is whole, however it is written: 7, 7.0 (as programs with floats in their tables write ids), 7e0.
+ * With a fraction or an exponent, less than 2^53 in size: further ones are not exact as doubles. */
+static bool is_whole(const struct cvy_json_number *number, int64_t *value)
+{
+    const double exact = 9007199254740992.0;
+
+    if (!number->is_integer && (fabs(number->number) >= exact || number->number != floor(number->number)))
+        return false;
+    *value = number->is_integer ? number->integer : (int64_t)number->number;
+    return true;
+}
+
 static cvy_status read_integer(struct reader *reader, const struct cvy_json_stream *stream,
                                const struct cvy_json_event *event)
 {
     const bool is_length = reader->field == WIDTH || reader->field == HEIGHT;
     struct cvy_json_number number = {0};
+    int64_t value = 0;
 
     if (event->kind == CVY_JSON_HAS_NUMBER)
         CVY_TRY(cvy_json_read_number(stream, event, &number));
-    if (is_length && (number.number < 1 || number.number > INT32_MAX || number.number != floor(number.number)))
+    const bool whole = event->kind == CVY_JSON_HAS_NUMBER && is_whole(&number, &value);
+    if (is_length && (!whole || value < 1 || value > INT32_MAX))
         return fail_value(reader, stream, "a number of pixels");
-    if (!is_length && !number.is_integer)
+    if (!whole)
         return fail_value(reader, stream, "a whole number");
-    reader->integers[reader->field] = is_length ? (int64_t)number.number : number.integer;
+    reader->integers[reader->field] = value;
     return CVY_OK;
 }
 

@@ -218,6 +218,28 @@ static void known_classes(void **state)
     cvy_dataset_close(&set);
 }
 
+/* Whole numbers that a program has written as floats are the same numbers. */
+static void whole_numbers(void **state)
+{
+    const struct cvy_coco_object *objects;
+    struct cvy_dataset set;
+
+    must_open(&set,
+              "{\"images\": [{\"id\": 20.0, \"file_name\": \"a.jpg\", \"width\": 1e2, \"height\": 50.0},"
+              " {\"id\": -9007199254740991.0, \"file_name\": \"b.jpg\", \"width\": 9, \"height\": 9},"
+              " {\"id\": 9223372036854775807, \"file_name\": \"c.jpg\", \"width\": 9, \"height\": 9}],"
+              " \"annotations\": [{\"id\": 1.0, \"image_id\": 2e1, \"category_id\": 70e-1, \"iscrowd\": 1.0,"
+              " \"bbox\": [0, 0, 5, 5]}],"
+              " \"categories\": [{\"id\": 7.0, \"name\": \"dog\"}]}",
+              &fresh);
+    assert_int_equal(set.category_ids[0], 7);
+    assert_true(set.images[0].id == 20 && set.images[0].width == 100 && set.images[0].height == 50);
+    assert_true(set.images[1].id == -9007199254740991 && set.images[2].id == INT64_MAX);
+    objects_of(&set, 0, &objects, 1);
+    assert_true(objects[0].crowd);
+    cvy_dataset_close(&set);
+}
+
 static void bad_files(void **state)
 {
     static const struct {
@@ -236,6 +258,13 @@ static void bad_files(void **state)
         {"{\"images\": [{}]}", "an image has no \"id\""},
         {"{\"images\": [{\"id\": \"1\"}]}", "an image has a \"id\" that is not a whole number"},
         {"{\"images\": [{\"id\": 1.5}]}", "not a whole number"},
+        {"{\"images\": [{\"id\": 1e-1}]}", "not a whole number"},
+        {"{\"images\": [{\"id\": 9007199254740992.0}]}", "not a whole number"}, /* 2^53: the next one is this, too */
+        {"{\"images\": [{\"id\": -1e300}]}", "not a whole number"},
+        {"{\"images\": [{\"id\": 9223372036854775808}]}", "not a whole number"},
+        {"{\"images\": [{\"id\": null}]}", "not a whole number"},
+        {FILE_OF(IMAGE(1.0) "," IMAGE(1), ""), "two images have the id 1"},
+        {FILE_OF(IMAGE(1), "{\"id\": 1, \"iscrowd\": 0.5}"), "\"iscrowd\" that is not a whole number"},
         {"{\"images\": [{\"id\": 1, \"id\": 2}]}", "an image has two \"id\""},
         {"{\"images\": [{\"id\": 1e400}]}", "bad JSON near byte 24: a number is too large"},
         {"{\"images\": [{\"id\": 1, \"file_name\": 3}]}", "\"file_name\" that is not a text"},
@@ -489,7 +518,7 @@ static void real_data(void **state)
     }
 }
 
-RUN_TESTS(NULL, NULL, TEST(what_is_kept), TEST(what_is_set_aside), TEST(set_aside_of_each_image), TEST(slots_of_coco),
-          TEST(known_classes), TEST(bad_files), TEST(order_of_images), TEST(cut_files), TEST(memory_that_fails),
-          TEST(skipping), IN_FOLDER(layout_of_coco), IN_FOLDER(other_layouts), IN_FOLDER(images_elsewhere),
-          IN_FOLDER(images_in_the_set_itself), TEST(real_data))
+RUN_TESTS(NULL, NULL, TEST(what_is_kept), TEST(whole_numbers), TEST(what_is_set_aside), TEST(set_aside_of_each_image),
+          TEST(slots_of_coco), TEST(known_classes), TEST(bad_files), TEST(order_of_images), TEST(cut_files),
+          TEST(memory_that_fails), TEST(skipping), IN_FOLDER(layout_of_coco), IN_FOLDER(other_layouts),
+          IN_FOLDER(images_elsewhere), IN_FOLDER(images_in_the_set_itself), TEST(real_data))
