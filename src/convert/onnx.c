@@ -3,7 +3,8 @@
 #include "base/error.h"
 #include "convert/convert.h"
 
-/* The parameters in fp32, without the counters of training steps, which an ONNX file has no use for. */
+/* The parameters in fp32, without the counters of training steps, which an ONNX file has no use for. Refuses what no
+ * network of ours would answer with: runtimes do not look. */
 static cvy_status make_constants(struct cvy_conversion *c)
 {
     size_t count = 0;
@@ -24,6 +25,8 @@ static cvy_status make_constants(struct cvy_conversion *c)
             tensor.data = values;
             tensor.bytes = bytes;
         }
+        CVY_TRY(cvy_weights_check_numbers(&tensor, tensor.data, c->options->input));
+        cvy_file_forget(&c->file.mapping, tensor.data, tensor.bytes);
         c->weights.tensors[count++] = tensor;
     }
     c->weights.count = count;

@@ -270,20 +270,25 @@ static size_t count_negative(const void *floats, size_t count)
     return negative;
 }
 
-/* what: the name of the file, if the numbers have to be those of a network that answers; else NULL. */
-static cvy_status check_numbers(const struct cvy_named_tensor *tensor, const void *values, const char *what)
+cvy_status cvy_weights_check_numbers(const struct cvy_named_tensor *tensor, const void *values, const char *what)
 {
     const size_t count = (size_t)cvy_shape_elements(&tensor->shape);
-    size_t bad = what ? cvy_count_not_finite(values, count) : 0;
+    size_t bad = cvy_count_not_finite(values, count);
 
     if (bad)
         return cvy_fail(CVY_BAD_DATA, "%s holds no trained network: %zu of the %zu numbers of %s are NaN or infinite",
                         cvy_quote(what), bad, count, cvy_quote(tensor->name));
-    bad = what && is_variance(tensor->name) ? count_negative(values, count) : 0;
+    bad = is_variance(tensor->name) ? count_negative(values, count) : 0;
     if (bad) /* their roots would be NaN */
         return cvy_fail(CVY_BAD_DATA, "%s holds no trained network: %zu of the %zu variances %s are negative",
                         cvy_quote(what), bad, count, cvy_quote(tensor->name));
     return CVY_OK;
+}
+
+/* what: the name of the file, if the numbers have to be those of a network that answers; else NULL. */
+static cvy_status check_numbers(const struct cvy_named_tensor *tensor, const void *values, const char *what)
+{
+    return what ? cvy_weights_check_numbers(tensor, values, what) : CVY_OK;
 }
 
 /* scale (3) or NULL: factors for the inputs of a convolution, (K, 3, R, S). what: as above. */

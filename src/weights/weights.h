@@ -69,6 +69,10 @@ CVY_CHECKED cvy_status cvy_weights_load_training(struct cvy_network *network, co
  * tensor is missing or does not fit. */
 CVY_CHECKED cvy_status cvy_weights_load_snapshot(struct cvy_network *network, const struct cvy_tensor_file *file,
                                                  const char *what, struct cvy_snapshot *snapshot);
+/* CVY_BAD_DATA: the tensor's numbers, as floats in `values` of any alignment, are none that a network which answers can
+ * have: they are not finite, or negative variances. `what` names the file. */
+CVY_CHECKED cvy_status cvy_weights_check_numbers(const struct cvy_named_tensor *tensor, const void *values,
+                                                 const char *what);
 /* Is it a tensor of the model itself, neither the optimizer's nor the average's (EMA)? */
 bool cvy_weights_is_model(const char *name);
 /* Has the tensor the parameter's shape and a type that can be loaded? */

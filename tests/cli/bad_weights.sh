@@ -61,7 +61,9 @@ expect_sentence 65 "$sentence" "$convoy" -q classify "$picture" --weights spoilt
 expect_sentence 65 "$sentence" "$convoy" -q train data --pretrained-weights spoilt.safetensors --workspace refused
 expect_sentence 65 "$sentence" "$convoy" -q bench infer --weights spoilt.safetensors --data data
 [ ! -e refused ] || fail "a run directory was made for weights that are refused"
-expect 0 "$convoy" -q convert spoilt.safetensors spoilt.pth # it looks at no number
+expect_sentence 65 "$sentence" "$convoy" -q convert spoilt.safetensors spoilt.onnx # a network that answers, too
+[ ! -e spoilt.onnx ] || fail "a network was written whose weights are refused"
+expect 0 "$convoy" -q convert spoilt.safetensors spoilt.pth # from weights to weights it looks at no number
 expect_sentence 65 'spoilt.pth" holds no trained network' "$convoy" -q classify "$picture" --weights spoilt.pth
 expect 0 "$convoy" -q train data --pretrained-weights spoilt.safetensors --reset-head --run-epochs 1 --image-size 32 \
     --workspace fresh # what is bad is left out
@@ -73,10 +75,15 @@ expect 0 tiny_train data --epochs 1 --use-ema 0.5 --workspace averaged
 spoil averaged/checkpoint.safetensors spoilt_average.safetensors ema.fc.bias nan
 expect_sentence 65 'spoilt_average.safetensors" holds no trained network: 1 of the 10 numbers of "ema.fc.bias" are NaN' \
     "$convoy" -q train data --resume spoilt_average.safetensors --evaluate
+expect_sentence 65 'spoilt_average.safetensors" holds no trained network: 1 of the 10 numbers of "fc.bias"' \
+    "$convoy" -q convert spoilt_average.safetensors spoilt.onnx --ema
+expect 0 "$convoy" -q convert spoilt_average.safetensors whole.onnx # the weights themselves are good
 # A negative variance would make a channel NaN, which a ReLU hides. A type that is no float is told from a shape.
 spoil $weights negative.safetensors bn1.running_var -1
 expect_sentence 65 'negative.safetensors" holds no trained network: 1 of the 64 variances "bn1.running_var" are negative' \
     "$convoy" -q classify "$picture" --weights negative.safetensors
+expect_sentence 65 'negative.safetensors" holds no trained network: 1 of the 64 variances' \
+    "$convoy" -q convert negative.safetensors negative.onnx
 /usr/bin/python3 - $weights whole.safetensors <<'PY'
 import sys
 data = open(sys.argv[1], "rb").read()
