@@ -100,6 +100,18 @@ static int64_t read_step(const struct cvy_conversion *c)
     return cvy_convert_number(c, CVY_TENSORFLOW_STEP, &step) && step > 0 && step < 1e15 ? (int64_t)step : 0;
 }
 
+/* Such a file has no place for the size of images: what reads it takes the network's usual one. */
+static void warn_of_image_size(const struct cvy_conversion *c)
+{
+    const int size = (int)c->preprocessing.image_size;
+
+    if (size != c->architecture->default_image_size)
+        cvy_log(CVY_LOG_WARNING,
+                "%s is for images of %d pixels, which a checkpoint of TensorFlow's programs cannot say: give "
+                "--image-size %d with %s",
+                cvy_quote(c->options->input), size, size, cvy_quote(c->options->output));
+}
+
 cvy_status cvy_convert_tensorflow(struct cvy_conversion *c)
 {
     struct cvy_tensor_list all;
@@ -111,6 +123,7 @@ cvy_status cvy_convert_tensorflow(struct cvy_conversion *c)
     else if (classifier && c->model.num_classes != OUTPUTS)
         cvy_log(CVY_LOG_WARNING, "%s has %d classes: TensorFlow's program restores %d outputs (of 1000 classes) alone",
                 cvy_quote(c->options->input), (int)c->model.num_classes, OUTPUTS);
+    warn_of_image_size(c);
     CVY_TRY(cvy_convert_everything(c, 1, &all));
     all.tensors[all.count++] =
         (struct cvy_named_tensor){.name = "global_step", .dtype = CVY_I64, .data = &step, .bytes = sizeof step};

@@ -20,6 +20,21 @@ mv out by_ours
 expect 0 found theirs.pth
 expect_same out by_ours
 
+# The size of images has no place in TensorFlow's own files; the usual one, 320 pixels, needs none.
+size_lost='^convoy: warning: "run/checkpoint.safetensors" is for images of 64 pixels, which a checkpoint of TensorFlow.s programs'
+size_lost="$size_lost cannot say: give --image-size 64 with \"model.ckpt-1.index\"$"
+expect 0 "$convoy" -q convert run/checkpoint.safetensors model.ckpt-1.index
+expect_text err "$size_lost"
+expect 0 found model.ckpt-1.index # with --image-size 64: the same boxes, of classes without names
+for seen in out by_ours; do sed -E 's/ %  .*  at / % at /' $seen >$seen.boxes; done
+expect_text out.boxes ' % at [0-9]'
+expect_same out.boxes by_ours.boxes
+expect 0 "$convoy" convert model.ckpt-1.index usual.safetensors
+expect 0 "$convoy" convert usual.safetensors usual.index
+checks=$((checks + 1))
+grep -q 'pixels' err && fail "a warning of the usual size"
+rm checkpoint model.ckpt-1.* usual.*
+
 # What the following needs, made of these files: no metadata, a backbone alone, one of another shape, a classifier with
 # another padding.
 checks=$((checks + 1))
