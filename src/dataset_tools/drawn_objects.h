@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "convoy/status.h"
 #include "data/image/image.h"
+#include "dataset_tools/new_folder.h"
 
 enum { CVY_DRAWN_CLASSES = 10 };
 /* Sorted bytewise, so that the index is the label a data set gives. */
@@ -29,8 +30,8 @@ struct cvy_scene_object {
 int cvy_draw_scene(struct cvy_rng *rng, int classes, int width, int height, uint8_t *pixels,
                    struct cvy_scene_object objects[CVY_SCENE_OBJECTS]);
 
-/* A new file of an image (height, width, 3), named by `path`, which is released. */
-CVY_CHECKED cvy_status cvy_write_new_jpeg(struct cvy_text *path, const uint8_t *pixels, int32_t width, int32_t height,
-                                          int quality);
+/* A new file of an image (height, width, 3), called `name` in the folder; the name is released. */
+CVY_CHECKED cvy_status cvy_write_new_jpeg(const struct cvy_new_folder *folder, struct cvy_text *name,
+                                          const uint8_t *pixels, int32_t width, int32_t height, int quality);
 
 #endif

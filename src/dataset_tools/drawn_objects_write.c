@@ -1,12 +1,8 @@
 /* convoy dataset shapes: the drawn objects as folders of JPEG files. */
-#include <errno.h>
-#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/resources.h"
@@ -19,7 +15,7 @@ enum part { TRAIN, VAL, PART_COUNT };
 static const char *const part_names[PART_COUNT] = {"train", "val"};
 
 struct writing {
-    const char *folder;
+    const struct cvy_new_folder *folder;
     const struct cvy_shapes_options *options;
     int per_class[PART_COUNT];
 };
@@ -37,53 +33,31 @@ static cvy_status check_options(const struct cvy_shapes_options *options)
     return CVY_OK;
 }
 
-static cvy_status make_folders(const char *folder)
+static cvy_status make_class_folders(const struct cvy_new_folder *folder)
 {
     cvy_status status = CVY_OK;
+
     for (int i = 0; status == CVY_OK && i < PART_COUNT * CVY_DRAWN_CLASSES; i++) {
-        struct cvy_text path = {0};
-        cvy_text_printf(&path, "%s/%s/%s", folder, part_names[i / CVY_DRAWN_CLASSES],
-                        cvy_drawn_class_names[i % CVY_DRAWN_CLASSES]);
-        status = path.failed ? cvy_fail_memory(strlen(folder) + 32, "a path") : cvy_make_directories(path.text);
-        cvy_text_release(&path);
+        char name[64];
+
+        snprintf(name, sizeof name, "%s/%s", part_names[i / CVY_DRAWN_CLASSES],
+                 cvy_drawn_class_names[i % CVY_DRAWN_CLASSES]);
+        status = cvy_new_folder_make(folder, name);
     }
     return status;
 }
 
-/* A new file; what could only be written in part is removed. Not synchronised: thousands of files would take minutes.
- */
-static cvy_status write_new_file(const char *path, const uint8_t *data, size_t size)
-{
-    cvy_status status = CVY_OK;
-    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0)
-        return cvy_fail_errno(CVY_CANNOT_CREATE, "cannot create %s", cvy_quote(path));
-    while (status == CVY_OK && size > 0) {
-        const ssize_t written = write(file, data, size);
-        if (written < 0 && errno != EINTR)
-            status = cvy_fail_errno(CVY_CANNOT_WRITE, "cannot write %s", cvy_quote(path));
-        if (written > 0) {
-            data += written;
-            size -= (size_t)written;
-        }
-    }
-    if (close(file) != 0 && status == CVY_OK)
-        status = cvy_fail_errno(CVY_CANNOT_WRITE, "cannot write %s", cvy_quote(path));
-    if (status != CVY_OK)
-        unlink(path);
-    return status;
-}
-
-cvy_status cvy_write_new_jpeg(struct cvy_text *path, const uint8_t *pixels, int32_t width, int32_t height, int quality)
+cvy_status cvy_write_new_jpeg(const struct cvy_new_folder *folder, struct cvy_text *name, const uint8_t *pixels,
+                              int32_t width, int32_t height, int quality)
 {
     uint8_t *data = NULL;
     size_t size;
-    cvy_status status = path->failed ? cvy_fail_memory(path->capacity, "a path")
+    cvy_status status = name->failed ? cvy_fail_memory(name->capacity, "a path")
                                      : cvy_jpeg_encode(pixels, width, height, quality, &data, &size);
 
     if (status == CVY_OK)
-        status = write_new_file(path->text, data, size);
-    cvy_text_release(path);
+        status = cvy_new_folder_write(folder, name->text, data, size);
+    cvy_text_release(name);
     free(data);
     return status;
 }
@@ -100,12 +74,12 @@ static cvy_status write_image(void *context, void *pixels, int64_t index)
     /* The stream depends on part, class and number alone: a larger set begins with the smaller one. */
     struct cvy_rng rng =
         cvy_rng_new(options->seed, CVY_RNG_DRAWN_OBJECTS, (uint32_t)part, (uint32_t)(shape * MAX_PER_CLASS + number));
-    struct cvy_text path = {0};
+    struct cvy_text name = {0};
 
     cvy_draw_object(&rng, shape, options->image_size, pixels);
-    cvy_text_printf(&path, "%s/%s/%s/%06d.jpg", writing->folder, part_names[part], cvy_drawn_class_names[shape],
-                    number);
-    return cvy_write_new_jpeg(&path, pixels, options->image_size, options->image_size, options->quality);
+    cvy_text_printf(&name, "%s/%s/%06d.jpg", part_names[part], cvy_drawn_class_names[shape], number);
+    return cvy_write_new_jpeg(writing->folder, &name, pixels, options->image_size, options->image_size,
+                              options->quality);
 }
 
 static cvy_status begin(void *context, void **pixels)
@@ -121,12 +95,18 @@ cvy_status cvy_write_shapes(const char *folder, const struct cvy_shapes_options 
 {
     CVY_REQUIRE(folder);
     CVY_REQUIRE(options);
-    struct writing writing = {folder, options, {options->train_per_class, options->val_per_class}};
+    struct cvy_new_folder output;
+    struct writing writing = {&output, options, {options->train_per_class, options->val_per_class}};
     const struct cvy_parallel work = {.context = &writing, .begin = begin, .end = cvy_free, .each = write_image};
+    cvy_status status;
 
     CVY_TRY(check_options(options));
-    CVY_TRY(cvy_folder_check_new(folder));
-    CVY_TRY(make_folders(folder));
-    return cvy_parallel_run(&work, ((int64_t)options->train_per_class + options->val_per_class) * CVY_DRAWN_CLASSES,
-                            options->threads > 0 ? options->threads : cvy_default_threads());
+    CVY_TRY(cvy_new_folder_begin(&output, folder, part_names, PART_COUNT));
+    CVY_GOTO(make_class_folders(&output));
+    CVY_GOTO(cvy_parallel_run(&work, ((int64_t)options->train_per_class + options->val_per_class) * CVY_DRAWN_CLASSES,
+                              options->threads > 0 ? options->threads : cvy_default_threads()));
+    CVY_GOTO(cvy_new_folder_commit(&output));
+fail:
+    cvy_new_folder_abort(&output);
+    return status;
 }

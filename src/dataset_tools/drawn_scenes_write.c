@@ -1,9 +1,7 @@
 /* convoy dataset shapes --boxes: drawn objects, several on an image, with their boxes as COCO files. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json_out.h"
 #include "base/memory.h"
 #include "base/parallel.h"
@@ -21,7 +19,7 @@ struct scene {
 };
 
 struct writing {
-    const char *folder;
+    const struct cvy_new_folder *folder;
     const struct cvy_shape_boxes_options *options;
     int images[PART_COUNT];
     struct scene *scenes; /* training, then validation */
@@ -54,13 +52,13 @@ static cvy_status write_image(void *context, void *pixels, int64_t index)
     struct scene *scene = &writing->scenes[index];
     struct cvy_rng rng = cvy_rng_new(options->seed, CVY_RNG_DRAWN_OBJECTS, FIRST_EPOCH + (uint32_t)part, number);
     const uint32_t form = cvy_rng_below(&rng, 3); /* as high as wide, wide, high */
-    struct cvy_text path = {0};
+    struct cvy_text name = {0};
 
     scene->width = form == 2 ? options->image_size * 3 / 4 : options->image_size;
     scene->height = form == 1 ? options->image_size * 3 / 4 : options->image_size;
     scene->count = cvy_draw_scene(&rng, options->classes, scene->width, scene->height, pixels, scene->objects);
-    cvy_text_printf(&path, "%s/%s/%06u.jpg", writing->folder, part_names[part], number + 1);
-    return cvy_write_new_jpeg(&path, pixels, scene->width, scene->height, options->quality);
+    cvy_text_printf(&name, "%s/%06u.jpg", part_names[part], number + 1);
+    return cvy_write_new_jpeg(writing->folder, &name, pixels, scene->width, scene->height, options->quality);
 }
 
 static cvy_status begin(void *context, void **pixels)
@@ -121,7 +119,8 @@ static void put_categories(struct cvy_json *json, int classes)
 static cvy_status write_annotations(const struct writing *writing, enum part part)
 {
     const struct scene *scenes = writing->scenes + (part == TRAIN ? 0 : writing->images[TRAIN]);
-    struct cvy_text text = {0}, path = {0};
+    struct cvy_text text = {0};
+    char name[64];
     struct cvy_json json = {.text = &text};
     int64_t id = 0;
 
@@ -140,48 +139,39 @@ static cvy_status write_annotations(const struct writing *writing, enum part par
     put_categories(&json, writing->options->classes);
     cvy_json_end_object(&json);
     cvy_text_puts(&text, "\n");
-    cvy_text_printf(&path, "%s/annotations/instances_%s.json", writing->folder, part_names[part]);
-    cvy_status status = text.failed || path.failed ? cvy_fail_memory(text.capacity, "a list of objects")
-                                                   : cvy_file_replace(path.text, text.text, text.length);
+    snprintf(name, sizeof name, "annotations/instances_%s.json", part_names[part]);
+    cvy_status status = text.failed ? cvy_fail_memory(text.capacity, "a list of objects")
+                                    : cvy_new_folder_write(writing->folder, name, text.text, text.length);
     cvy_text_release(&text);
-    cvy_text_release(&path);
     return status;
 }
 
 /* ---- the set ---- */
-
-static cvy_status make_folders(const char *folder)
-{
-    static const char *const names[] = {"train", "val", "annotations"};
-    cvy_status status = CVY_OK;
-
-    for (size_t i = 0; status == CVY_OK && i < sizeof names / sizeof *names; i++) {
-        char *path = cvy_path_join(folder, names[i]);
-        status = path ? cvy_make_directories(path) : cvy_fail_memory(strlen(folder) + 16, "a path");
-        cvy_free(path);
-    }
-    return status;
-}
 
 cvy_status cvy_write_shape_boxes(const char *folder, const struct cvy_shape_boxes_options *options)
 {
     CVY_REQUIRE(folder);
     CVY_REQUIRE(options);
     cvy_status status = CVY_OK;
-    struct writing writing = {folder, options, {options->train_images, options->val_images}, NULL};
+    static const char *const parts[] = {"train", "val", "annotations"};
+    struct cvy_new_folder output;
+    struct writing writing = {&output, options, {options->train_images, options->val_images}, NULL};
     const struct cvy_parallel work = {.context = &writing, .begin = begin, .end = cvy_free, .each = write_image};
 
     CVY_TRY(check_options(options));
-    CVY_TRY(cvy_folder_check_new(folder));
+    CVY_TRY(cvy_new_folder_begin(&output, folder, parts, sizeof parts / sizeof *parts));
     const int64_t count = (int64_t)options->train_images + options->val_images;
     writing.scenes = cvy_calloc((size_t)count, sizeof *writing.scenes);
-    if (!writing.scenes)
-        return cvy_fail_memory((size_t)count * sizeof *writing.scenes, "a list of objects");
-    CVY_GOTO(make_folders(folder));
+    if (!writing.scenes) {
+        status = cvy_fail_memory((size_t)count * sizeof *writing.scenes, "a list of objects");
+        goto fail;
+    }
     CVY_GOTO(cvy_parallel_run(&work, count, options->threads > 0 ? options->threads : cvy_default_threads()));
     CVY_GOTO(write_annotations(&writing, TRAIN));
     CVY_GOTO(write_annotations(&writing, VAL));
+    CVY_GOTO(cvy_new_folder_commit(&output));
 fail:
+    cvy_new_folder_abort(&output);
     cvy_free(writing.scenes);
     return status;
 }

@@ -29,6 +29,15 @@ if mount -t tmpfs -o size=$((size * 5 / 4 / 1024))k tmpfs disk 2>/dev/null; then
     mount -o remount,size=$((size * 6 / 1024))k disk
     expect 0 "$convoy" -q train data --resume disk/run
     expect_text out '^convoy classify '
+    # The built-in data set appears whole or not at all.
+    rm -r disk/run
+    mount -o remount,size=64k disk
+    for boxes in '' --boxes; do
+        # shellcheck disable=SC2086 # no word where it is empty
+        expect_sentence 74 'No space left' "$convoy" -q dataset shapes disk/new/set $boxes
+        checks=$((checks + 1))
+        [ -z "$(ls -A disk)" ] || fail "a part of a data set was left: $(find disk | head -n 3)"
+    done
 else
     skip_part_unavoidable "a tmpfs cannot be mounted here (root only); the limit on file sizes was tested"
     expect 0 "$convoy" -q train data --resume run

@@ -1,4 +1,9 @@
 /* The built-in data set, and the check that is run before training. */
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/file.h"
 #include "convoy/program/check.h"
 #include "convoy/program/shapes.h"
@@ -86,6 +91,110 @@ static void impossible_sets_are_refused(void **state)
     options = CVY_SHAPES_DEFAULTS;
     options.val_per_class = 0;
     assert_int_equal(cvy_write_shapes(full, &options), CVY_USAGE);
+}
+
+/* ---- whole or not at all ---- */
+
+static cvy_status write_small_shapes(const char *path)
+{
+    struct cvy_shapes_options options = CVY_SHAPES_DEFAULTS;
+
+    options.train_per_class = options.val_per_class = options.threads = 1;
+    options.image_size = 32;
+    return cvy_write_shapes(path, &options);
+}
+
+static cvy_status write_small_scenes(const char *path)
+{
+    struct cvy_shape_boxes_options options = CVY_SHAPE_BOXES_DEFAULTS;
+
+    options.train_images = 3;
+    options.val_images = options.threads = 1;
+    options.image_size = 64;
+    return cvy_write_shape_boxes(path, &options);
+}
+
+static cvy_status (*const writers[])(const char *path) = {write_small_shapes, write_small_scenes};
+
+/* A disk that has no space for files above a size: the folder and those above it are there in the end only, and an
+ * empty one that was there stays so. Returns how often the writing failed. */
+static int fill_disk(cvy_status (*write)(const char *path), const char *name, const char *kept)
+{
+    struct rlimit old, tight;
+    cvy_status status = CVY_CANNOT_WRITE;
+    int failures = 0;
+
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    tight = old;
+    for (rlim_t limit = 0; limit < 8192; limit += 64, failures++) {
+        tight.rlim_cur = limit;
+        setrlimit(RLIMIT_FSIZE, &tight);
+        status = write(below(name));
+        setrlimit(RLIMIT_FSIZE, &old);
+        if (status == CVY_OK)
+            break;
+        assert_fails(status, CVY_CANNOT_WRITE, name); /* the name that it would have had */
+        assert_null(strstr(cvy_error(), ".tmp."));
+        assert_int_equal(test_folder_entries(support_folder), kept ? 1 : 0);
+        if (kept)
+            assert_int_equal(test_folder_entries(below(kept)), 0);
+    }
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(status, CVY_OK);
+    assert_int_equal(test_folder_entries(support_folder), 1); /* no temporary one beside it */
+    return failures;
+}
+
+static void full_disks_leave_nothing(void **state)
+{
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(fill_disk(writers[i], "above/set", NULL) > 5);
+        assert_int_equal(test_folder_entries(below("above")), 1);
+        assert_int_equal(test_folder_entries(below("above/set")), i == 0 ? 2 : 3);
+        test_folder_remove(below("above"));
+        assert_int_equal(mkdir(below("there"), 0700), 0);
+        assert_true(fill_disk(writers[i], "there", "there") > 5);
+        assert_int_equal(test_folder_entries(below("there")), i == 0 ? 2 : 3);
+        test_folder_remove(below("there"));
+    }
+}
+
+static void without_memory_nothing_is_left(void **state)
+{
+    for (size_t i = 0; i < 2; i++) {
+        cvy_status status = CVY_NO_MEMORY;
+        int64_t n = 0;
+
+        while (status != CVY_OK) {
+            status = WITH_FAILURE(++n, false, writers[i](below("above/set")));
+            assert_true(status == CVY_OK || status == CVY_NO_MEMORY);
+            assert_int_equal(test_folder_entries(support_folder), status == CVY_OK ? 1 : 0);
+        }
+        assert_true(n > 20);
+        test_folder_remove(below("above"));
+    }
+}
+
+/* A folder that is a link is filled, not replaced; slashes at the end, and none at all. */
+static void folders_of_every_kind(void **state)
+{
+    struct stat about;
+    const char *inside = below("real"), *link = below("link"), *slashes = below("slashes//");
+
+    assert_int_equal(mkdir(inside, 0700), 0);
+    assert_int_equal(symlink("real", link), 0);
+    assert_int_equal(write_small_shapes(link), CVY_OK);
+    assert_int_equal(lstat(link, &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    assert_int_equal(stat(inside, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0700);
+    assert_int_equal(test_folder_entries(inside), 2);
+    assert_int_equal(write_small_shapes(slashes), CVY_OK);
+    assert_int_equal(test_folder_entries(below("slashes")), 2);
+    assert_int_equal(test_folder_entries(support_folder), 3);
+    assert_int_equal(write_small_shapes(""), CVY_CANNOT_CREATE);
+    assert_fails(write_small_shapes(link), CVY_CANNOT_CREATE, "not empty");
 }
 
 /* The object must be visible against its ground: pixels differ between an image and the same with another object. */
@@ -251,5 +360,7 @@ static void impossible_scenes_are_refused(void **state)
 }
 
 RUN_TESTS(NULL, NULL, IN_FOLDER(the_same_options_give_the_same_bytes), IN_FOLDER(impossible_sets_are_refused),
-          IN_FOLDER(classes_differ_only_by_the_object), IN_FOLDER(scenes_are_detection_sets), TEST(boxes_fit),
-          IN_FOLDER(impossible_scenes_are_refused), IN_FOLDER(a_check_finds_every_bad_file))
+          IN_FOLDER(full_disks_leave_nothing), IN_FOLDER(without_memory_nothing_is_left),
+          IN_FOLDER(folders_of_every_kind), IN_FOLDER(classes_differ_only_by_the_object),
+          IN_FOLDER(scenes_are_detection_sets), TEST(boxes_fit), IN_FOLDER(impossible_scenes_are_refused),
+          IN_FOLDER(a_check_finds_every_bad_file))
