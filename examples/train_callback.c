@@ -127,6 +127,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", cvy_error());
         return (int)status;
     }
-    printf("%s: %.2f %% after %d epochs\n", result.weights, result.best_score, (int)result.epochs_done);
+    printf("%s: %.2f %% after %d epoch%s\n", result.weights, result.best_score, (int)result.epochs_done,
+           result.epochs_done == 1 ? "" : "s");
     return CVY_OK;
 }

@@ -124,7 +124,7 @@ static void handle_answer(void *context, const struct cvy_answer *answer)
         else
             print_text(c, answer);
     }
-    terminal_progress("%zu images", c->file_count);
+    terminal_progress("%s", counted((int64_t)c->file_count, "image"));
 }
 
 /* All of standard input, freed by the caller also after a failure; *why is a sentence then. */

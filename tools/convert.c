@@ -69,6 +69,7 @@ cvy_status verb_convert(int argc, char **argv)
     status = cvy_convert(&convert, &result);
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    printf("%s: %s, %d classes, %zu tensors\n", convert.output, result.arch, result.num_classes, result.tensors);
+    printf("%s: %s, %s, %s\n", convert.output, result.arch, counted(result.num_classes, "class"),
+           counted((int64_t)result.tensors, "tensor"));
     return CVY_OK;
 }

@@ -17,8 +17,8 @@ static cvy_status write_scenes(const char *folder, const struct cvy_shape_boxes_
 
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    terminal_note("wrote %d training and %d validation images with boxes around objects of %d classes to %s\n",
-                  scenes->train_images, scenes->val_images, scenes->classes, quoted(folder));
+    terminal_note("wrote %d training and %s with boxes around objects of %s to %s\n", scenes->train_images,
+                  counted(scenes->val_images, "validation image"), counted(scenes->classes, "class"), quoted(folder));
     return CVY_OK;
 }
 
@@ -28,8 +28,8 @@ static cvy_status write_single(const char *folder, const struct cvy_shapes_optio
 
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    terminal_note("wrote 10 classes with %d training and %d validation images each to %s\n", shapes->train_per_class,
-                  shapes->val_per_class, quoted(folder));
+    terminal_note("wrote 10 classes with %d training and %s each to %s\n", shapes->train_per_class,
+                  counted(shapes->val_per_class, "validation image"), quoted(folder));
     return CVY_OK;
 }
 
@@ -141,12 +141,12 @@ static cvy_status write_tfrecords(int argc, char **argv)
     terminal_clear_progress();
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    terminal_note("wrote %" PRId64 " training and %" PRId64 " validation images of %d classes to %d and %d files in "
-                  "%s; %" PRId64 " were made JPEGs, %" PRId64 " left out\n",
-                  result.train_images, result.val_images, result.classes, result.train_shards, result.val_shards,
-                  quoted(arguments.value[1]), result.reencoded, result.left_out);
+    terminal_note("wrote %" PRId64 " training and %s of %s to %d and %s in %s; %" PRId64 " %s, %" PRId64 " left out\n",
+                  result.train_images, counted(result.val_images, "validation image"), counted(result.classes, "class"),
+                  result.train_shards, counted(result.val_shards, "file"), quoted(arguments.value[1]), result.reencoded,
+                  result.reencoded == 1 ? "was made a JPEG" : "were made JPEGs", result.left_out);
     if (result.boxes > 0)
-        terminal_note("with %" PRId64 " boxes\n", result.boxes);
+        terminal_note("with %s\n", counted(result.boxes, "box"));
     return CVY_OK;
 }
 
@@ -174,7 +174,7 @@ static cvy_status write_index(int argc, char **argv)
     status = cvy_write_tfrecord_index(arguments.value[0], arguments.value[1], threads, &files, &records);
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    terminal_note("wrote the indexes of %" PRId64 " files with %" PRId64 " records to %s\n", files, records,
+    terminal_note("wrote the indexes of %s with %s to %s\n", counted(files, "file"), counted(records, "record"),
                   quoted(arguments.value[1]));
     return CVY_OK;
 }
@@ -219,10 +219,12 @@ static cvy_status write_pack(int argc, char **argv)
     terminal_clear_progress();
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    terminal_note("wrote %" PRId64 " training and %" PRId64 " validation images of %d classes to %d and %d files in "
-                  "%s (%.1f MiB); %" PRId64 " were encoded anew, %" PRId64 " left out\n",
-                  result.train_images, result.val_images, result.classes, result.train_shards, result.val_shards,
-                  quoted(arguments.value[1]), (double)result.bytes / (1 << 20), result.reencoded, result.left_out);
+    terminal_note("wrote %" PRId64 " training and %s of %s to %d and %s in %s (%.1f MiB); %" PRId64
+                  " %s encoded anew, %" PRId64 " left out\n",
+                  result.train_images, counted(result.val_images, "validation image"), counted(result.classes, "class"),
+                  result.train_shards, counted(result.val_shards, "file"), quoted(arguments.value[1]),
+                  (double)result.bytes / (1 << 20), result.reencoded, result.reencoded == 1 ? "was" : "were",
+                  result.left_out);
     if (result.val_images == 0)
         terminal_note("there is no part for validation: train with --val-split 0.1, say\n");
     return CVY_OK;

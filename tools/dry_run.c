@@ -64,8 +64,8 @@ static void print_text(const struct cvy_train_plan *plan)
     printf("data %s\n", *data ? quoted(data) : "-");
     printf("processes %" PRId64 "\n", ranks);
     if (images > 0)
-        printf("a step has %" PRId64 " images: %" PRId64 " of each process in %" PRId64 " batches\n", images,
-               images / ranks, cvy_train_plan_accumulate(plan));
+        printf("a step has %s: %" PRId64 " of each process in %s\n", counted(images, "image"), images / ranks,
+               counted(cvy_train_plan_accumulate(plan), "batch"));
     for (size_t i = 0; (info = cvy_train_option_at(i)) != NULL; i++) {
         cvy_train_option_text(options, i, text, sizeof(text));
         printf("%-26s %-24s %s\n", info->name,

@@ -3,6 +3,7 @@
 #include "terminal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -166,6 +167,19 @@ void terminal_progress(const char *format, ...)
     fflush(stderr);
     progress_shown = true;
     funlockfile(stderr);
+}
+
+const char *counted(int64_t count, const char *noun)
+{
+    static char buffers[8][64];
+    static unsigned turn;
+    char *out = buffers[turn++ % 8];
+    const size_t length = strlen(noun);
+    const char last = noun[length - 1];
+    const bool hisses = last == 's' || last == 'x' || (last == 'h' && strchr("cs", noun[length - 2]));
+
+    snprintf(out, sizeof(buffers[0]), "%" PRId64 " %s%s", count, noun, count == 1 ? "" : hisses ? "es" : "s");
+    return out;
 }
 
 const char *quoted(const char *text)

@@ -228,33 +228,35 @@ static void print_evaluation(const struct cvy_train_options *options, const stru
             puts("moving average:");
             print_found(&result->val_ema);
         }
-        printf("%" PRId64 " images\n", result->val_images);
+        printf("%s\n", counted(result->val_images, "image"));
         if (result->val_skipped > 0)
-            printf("%" PRId64 " unreadable images were left out\n", result->val_skipped);
+            printf("%s %s left out\n", counted(result->val_skipped, "unreadable image"),
+                   result->val_skipped == 1 ? "was" : "were");
         return;
     }
     print_accuracies("", options, result->classes, &result->val);
-    printf(": %" PRId64 " images\n", result->val_images);
+    printf(": %s\n", counted(result->val_images, "image"));
     if (result->averaged) {
         print_accuracies("moving average: ", options, result->classes, &result->val_ema);
         putchar('\n');
     }
     if (result->val_skipped > 0)
-        printf("%" PRId64 " unreadable images were left out\n", result->val_skipped);
+        printf("%s %s left out\n", counted(result->val_skipped, "unreadable image"),
+               result->val_skipped == 1 ? "was" : "were");
 }
 
 static void print_result(const struct cvy_train_result *result)
 {
     char spent[32];
-    printf("%" PRId64 " epoch%s, %" PRId64 " step%s in %s", result->epochs_done, result->epochs_done == 1 ? "" : "s",
-           result->steps_done, result->steps_done == 1 ? "" : "s",
+    printf("%s, %s in %s", counted(result->epochs_done, "epoch"), counted(result->steps_done, "step"),
            duration_text(result->seconds, spent, sizeof(spent)));
     if (result->best_epoch >= 0 && result->best_score >= 0)
         printf(": best %s %.2f %% in epoch %" PRId64, result->detector ? "AP" : "top-1", result->best_score,
                result->best_epoch + 1);
     putchar('\n');
     if (result->bad_images > 0)
-        printf("%" PRId64 " unreadable images were replaced by others\n", result->bad_images);
+        printf("%s %s\n", counted(result->bad_images, "unreadable image"),
+               result->bad_images == 1 ? "was replaced by another" : "were replaced by others");
     if (result->run_directory[0])
         printf("curves, log and checkpoints are in %s\n", result->run_directory);
     if (!result->weights[0])
@@ -340,8 +342,8 @@ static cvy_status run(const struct cvy_train_options *options, const char *gpus)
             snprintf(processes, sizeof(processes), " --gpus %.100s", gpus);
         else if (ranks_launched())
             snprintf(processes, sizeof(processes), " --processes %d", ranks);
-        terminal_fail(status, "stopped by a signal after %" PRId64 " steps; to continue: convoy train --resume %s%s",
-                      result.steps_done, quoted(result.run_directory), processes);
+        terminal_fail(status, "stopped by a signal after %s; to continue: convoy train --resume %s%s",
+                      counted(result.steps_done, "step"), quoted(result.run_directory), processes);
     } else {
         terminal_fail_library(status);
     }

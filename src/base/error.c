@@ -3,12 +3,13 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/utf8.h"
 
-enum { MESSAGE_SIZE = 2048, QUOTE_SIZE = 600, QUOTE_COUNT = 8 };
+enum { MESSAGE_SIZE = 2048, QUOTE_SIZE = 600, QUOTE_COUNT = 8, COUNTED_SIZE = 128 };
 
 static _Thread_local char message[MESSAGE_SIZE];
 /* In a module: the library's message. */
@@ -156,6 +157,25 @@ void cvy_escape_controls(char *text)
         if (c1)
             *++text = '?';
     }
+}
+
+/* "es" after a hissing sound: classes, boxes, batches. */
+static const char *plural_ending(const char *noun)
+{
+    const size_t length = strlen(noun);
+    const char last = length > 0 ? noun[length - 1] : '\0', before = length > 1 ? noun[length - 2] : '\0';
+
+    return last == 's' || last == 'x' || (last == 'h' && (before == 'c' || before == 's')) ? "es" : "s";
+}
+
+const char *cvy_counted(int64_t count, const char *noun)
+{
+    static _Thread_local char buffers[QUOTE_COUNT][COUNTED_SIZE];
+    static _Thread_local unsigned turn;
+    char *out = buffers[turn++ % QUOTE_COUNT];
+
+    snprintf(out, COUNTED_SIZE, "%lld %s%s", (long long)count, noun, count == 1 ? "" : plural_ending(noun));
+    return out;
 }
 
 const char *cvy_quote(const char *text)

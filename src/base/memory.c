@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/error.h"
+
 enum { CACHE_LINE = 64, ARENA_FIRST_BLOCK = 4096, ARENA_LARGEST_STEP = 1 << 20 };
 static const size_t HUGE_PAGE = (size_t)2 << 20;
 
@@ -212,7 +214,7 @@ void cvy_text_append(struct cvy_text *text, const void *bytes, size_t length)
 
 void cvy_text_count(struct cvy_text *text, int64_t count, const char *noun)
 {
-    cvy_text_printf(text, "%lld %s%s", (long long)count, noun, count == 1 ? "" : "s");
+    cvy_text_puts(text, cvy_counted(count, noun));
 }
 
 void cvy_text_puts(struct cvy_text *text, const char *string)

@@ -55,7 +55,7 @@ struct cvy_text {
 void cvy_text_append(struct cvy_text *text, const void *bytes, size_t length);
 void cvy_text_puts(struct cvy_text *text, const char *string);
 void cvy_text_printf(struct cvy_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* "1 epoch", "3 epochs". */
+/* cvy_counted */
 void cvy_text_count(struct cvy_text *text, int64_t count, const char *noun);
 void cvy_text_release(struct cvy_text *text);
 

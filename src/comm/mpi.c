@@ -262,9 +262,9 @@ static cvy_status join(struct cvy_comm_config *place, double timeout)
     if (expected == 0 || place->world == expected)
         return CVY_OK;
     return cvy_fail(CVY_FAILED,
-                    "%s knows of %d ranks where the launcher speaks of %d: it is not the MPI of this launcher; "
+                    "%s knows of %s where the launcher speaks of %d: it is not the MPI of this launcher; "
                     "CONVOY_COMM=tcp goes without",
-                    module->library, place->world, expected);
+                    module->library, cvy_counted(place->world, "rank"), expected);
 }
 
 cvy_status cvy_mpi_open(struct cvy_comm *comm, const struct cvy_comm_config *given, double timeout)

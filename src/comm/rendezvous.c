@@ -118,7 +118,7 @@ static void list_missing(const struct cvy_group *group, char *text, size_t size)
         named++;
     }
     if (missing > named)
-        snprintf(text + used, size - used, " and %d others", missing - named);
+        snprintf(text + used, size - used, " and %s", cvy_counted(missing - named, "other"));
 }
 
 static cvy_status gather_hellos(struct cvy_group *group, struct cvy_pending *pending, bool secret, double deadline)

@@ -328,11 +328,12 @@ static cvy_status prepare_part(struct packing *packing, bool val, int shards)
     part->shards = shards > 0 ? shards : (int)(usual > 0 ? usual : count > 0);
     if (count == 0) {
         part->shards = 0;
-        return shards > 0 ? cvy_fail(CVY_USAGE, "there are no images for validation to be written to %d files", shards)
+        return shards > 0 ? cvy_fail(CVY_USAGE, "there are no images for validation to be written to %s",
+                                     cvy_counted(shards, "file"))
                           : CVY_OK;
     }
     if (part->shards > MAX_SHARDS || (uint32_t)part->shards > count)
-        return cvy_fail(CVY_USAGE, "%d files are too many for the %u images for %s", part->shards, count,
+        return cvy_fail(CVY_USAGE, "%d files are too many for the %s for %s", part->shards, cvy_counted(count, "image"),
                         val ? "validation" : "training");
     for (int32_t c = 0; c < part->set.class_count; c++)
         if (strlen(part->set.classes[c]) > UINT16_MAX || !part->set.classes[c][0])

@@ -254,8 +254,8 @@ static cvy_status prepare_part(const struct writing *writing, enum cvy_tfrecord_
     if (part->shards > MAX_SHARDS)
         part->shards = MAX_SHARDS;
     if ((uint32_t)part->shards > count)
-        return cvy_fail(CVY_USAGE, "%d files are too many for the %u images of the %s part", part->shards, count,
-                        part->prefix);
+        return cvy_fail(CVY_USAGE, "%d files are too many for the %s of the %s part", part->shards,
+                        cvy_counted(count, "image"), part->prefix);
     part->order = cvy_calloc(count, sizeof *part->order);
     part->written = cvy_calloc((size_t)part->shards, sizeof *part->written);
     if (!part->order || !part->written)

@@ -46,8 +46,8 @@ static const char *without_synset(const char *line)
 static cvy_status add(struct cvy_class_names *names, const char *path, const char *name, int32_t limit)
 {
     if (names->count >= limit)
-        return cvy_fail(CVY_BAD_DATA, "%s has more names than the %d classes of the network", cvy_quote(path),
-                        (int)limit);
+        return cvy_fail(CVY_BAD_DATA, "%s has more names than the %s of the network", cvy_quote(path),
+                        cvy_counted(limit, "class"));
     names->names[names->count++] = name;
     return CVY_OK;
 }
@@ -115,8 +115,8 @@ static cvy_status read_text(struct cvy_class_names *names, const char *path, con
     const bool last_is_none = count == IMAGENET + 1 && names->count == IMAGENET; /* TensorFlow's */
     return names->count == count || last_is_none
                ? CVY_OK
-               : cvy_fail(CVY_BAD_DATA, "%s has %d names for the %d classes of the network", cvy_quote(path),
-                          (int)names->count, (int)count);
+               : cvy_fail(CVY_BAD_DATA, "%s has %s for the %s of the network", cvy_quote(path),
+                          cvy_counted(names->count, "name"), cvy_counted(count, "class"));
 }
 
 cvy_status cvy_class_names_read(struct cvy_class_names *names, const char *path, int32_t count)

@@ -271,13 +271,13 @@ static cvy_status check_classes(const struct cvy_predictor *predictor, const cha
     const int32_t classes = predictor->network.model.num_classes, named = predictor->info.class_count;
 
     if (named == 0 && val->class_count > classes)
-        return cvy_fail(CVY_BAD_DATA, "%s has %d classes, but the weights have %d", cvy_quote(folder),
-                        (int)val->class_count, (int)classes);
+        return cvy_fail(CVY_BAD_DATA, "%s has %s, but the weights have %d", cvy_quote(folder),
+                        cvy_counted(val->class_count, "class"), (int)classes);
     if (named == 0 && val->class_count < classes)
         cvy_log(CVY_LOG_WARNING,
-                "%s has %d classes and the weights, which do not name theirs, have %d: the folders in "
+                "%s has %s and the weights, which do not name theirs, have %d: the folders in "
                 "order are taken for the first ones",
-                cvy_quote(folder), (int)val->class_count, (int)classes);
+                cvy_quote(folder), cvy_counted(val->class_count, "class"), (int)classes);
     for (int32_t i = 0; named > 0 && i < val->class_count; i++) {
         if (i >= named || strcmp(val->classes[i], predictor->info.classes[i]) != 0)
             return cvy_fail(CVY_BAD_DATA, "class %s of %s is not class %d of the weights", cvy_quote(val->classes[i]),

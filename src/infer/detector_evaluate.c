@@ -59,8 +59,8 @@ cvy_status cvy_predictor_open_detection(struct cvy_predictor *predictor, const c
         CVY_TRY(cvy_dataset_open_detection(dataset, folder, CVY_DETECTION_VAL, &rule));
     if (dataset->class_count <= predictor->network.model.num_classes)
         return CVY_OK;
-    return cvy_fail(CVY_BAD_DATA, "%s has %d classes, but the weights have %d", cvy_quote(folder),
-                    (int)dataset->class_count, (int)predictor->network.model.num_classes);
+    return cvy_fail(CVY_BAD_DATA, "%s has %s, but the weights have %d", cvy_quote(folder),
+                    cvy_counted(dataset->class_count, "class"), (int)predictor->network.model.num_classes);
 }
 
 static cvy_status write_details(const struct cvy_predictor *predictor, const struct cvy_coco_result *coco,

@@ -38,7 +38,7 @@ static cvy_status count_classes(const struct cvy_classifier_options *options, co
                         "%s has no layer for its classes: neither \"fc.weight\" nor \"head.class_predictor.weight\"",
                         cvy_quote(options->weights));
     if (options->num_classes > 0 && options->num_classes != *count)
-        return cvy_fail(CVY_BAD_DATA, "%s has %d classes, not %d", cvy_quote(options->weights), (int)*count,
+        return cvy_fail(CVY_BAD_DATA, "%s has %s, not %d", cvy_quote(options->weights), cvy_counted(*count, "class"),
                         options->num_classes);
     return CVY_OK;
 }
@@ -111,8 +111,8 @@ static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy
     CVY_TRY(count_classes(options, file, &classes));
     CVY_TRY(cvy_model_identify(file, &predictor->info, options->weights, options->arch, &architecture, &model));
     if (predictor->info.class_count > classes)
-        return cvy_fail(CVY_BAD_DATA, "%s has %d class names for %d classes", cvy_quote(options->weights),
-                        (int)predictor->info.class_count, (int)classes);
+        return cvy_fail(CVY_BAD_DATA, "%s has %s for %s", cvy_quote(options->weights),
+                        cvy_counted(predictor->info.class_count, "class name"), cvy_counted(classes, "class"));
     CVY_TRY(
         cvy_model_choose_preprocessing(&model, &predictor->info, architecture, &request, &predictor->preprocessing));
     if (architecture->task == CVY_TASK_DETECT && !model.float_images)
@@ -375,7 +375,7 @@ cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const str
     }
     if (predictor->batch_size == CVY_BATCH_AUTO) {
         CVY_TRY(cvy_memory_choose_batch(&one, batch, &batch));
-        cvy_log(CVY_LOG_INFO, "batches of %lld images", (long long)batch);
+        cvy_log(CVY_LOG_INFO, "batches of %s", cvy_counted(batch, "image"));
         predictor->batch_size = (int32_t)batch;
     } else {
         CVY_TRY(cvy_memory_check(&one, cvy_device_available_memory(predictor->device), &estimate));

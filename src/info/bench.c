@@ -88,8 +88,8 @@ static cvy_status open_images(struct bench *bench, const struct cvy_bench_option
         CVY_TRY(cvy_dataset_open_detection(&bench->images, options->data,
                                            training ? CVY_DETECTION_TRAIN : CVY_DETECTION_VAL, &rule));
         if (bench->images.class_count > model->num_classes)
-            return cvy_fail(CVY_USAGE, "option --num-classes: %s has %d classes, and the network %d",
-                            cvy_quote(options->data), (int)bench->images.class_count, (int)model->num_classes);
+            return cvy_fail(CVY_USAGE, "option --num-classes: %s has %s, and the network %d", cvy_quote(options->data),
+                            cvy_counted(bench->images.class_count, "class"), (int)model->num_classes);
         CVY_TRY(cvy_bench_repeat(&bench->images, (size_t)batch * EPOCH_BATCHES));
     } else {
         CVY_TRY(cvy_bench_images(options->data, !training, (size_t)batch * EPOCH_BATCHES, &bench->images));

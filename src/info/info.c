@@ -52,8 +52,8 @@ static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, c
         cvy_model_choose_strides(&facts->model, &facts->weights, facts->architecture, path, options->backbone_strides));
     CVY_GOTO(cvy_weights_check_model(facts->architecture, &facts->model, &file, path));
     if (options->num_classes > 0 && options->num_classes != facts->model.num_classes)
-        CVY_GOTO(cvy_fail(CVY_BAD_DATA, "%s has %d classes, not %d", cvy_quote(path), (int)facts->model.num_classes,
-                          options->num_classes));
+        CVY_GOTO(cvy_fail(CVY_BAD_DATA, "%s has %s, not %d", cvy_quote(path),
+                          cvy_counted(facts->model.num_classes, "class"), options->num_classes));
     if (facts->model.quantize != CVY_QUANTIZE_NONE) {
         CVY_GOTO(cvy_model_graph(facts->architecture, &facts->model, CVY_MODEL_INFER, false, &table));
         status = cvy_weights_quantizer_states(&table, &file, &facts->quantizer_states);

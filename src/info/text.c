@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/resources.h"
 #include "base/system.h"
 #include "convoy/train.h"
@@ -77,7 +78,8 @@ static void peaks_text(const struct cvy_info_facts *facts, struct cvy_text *text
 static void machine_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
     cvy_text_printf(text, "convoy %s\n", cvy_version());
-    cvy_text_printf(text, "CPU       %s, %d threads, %s\n", cvy_cpu_name(), cvy_default_threads(), cvy_cpu_features());
+    cvy_text_printf(text, "CPU       %s, %s, %s\n", cvy_cpu_name(), cvy_counted(cvy_default_threads(), "thread"),
+                    cvy_cpu_features());
     peaks_text(facts, text);
     for (int i = 0; i <= CVY_INFO_DEVICES; i++) {
         const struct cvy_info_device *one = i < CVY_INFO_DEVICES ? &facts->devices[i] : &facts->drawing;
@@ -170,9 +172,8 @@ static void calibration_text(const struct cvy_json_value *quantization, struct c
 {
     const struct cvy_json_value *floats = cvy_json_get(quantization, "floats");
 
-    cvy_text_printf(text, "calibration  %s, %lld images",
-                    cvy_quote(cvy_json_get_string(quantization, "calibration", "")),
-                    (long long)cvy_json_get_int(quantization, "images", 0));
+    cvy_text_printf(text, "calibration  %s, %s", cvy_quote(cvy_json_get_string(quantization, "calibration", "")),
+                    cvy_counted(cvy_json_get_int(quantization, "images", 0), "image"));
     for (const struct cvy_json_value *name = floats ? floats->first : NULL; name; name = name->next) {
         cvy_text_puts(text, name == floats->first ? "; in floats stay " : ", ");
         cvy_text_puts(text, cvy_quote(name->text ? name->text : ""));
@@ -291,10 +292,10 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
         snprintf(streams, sizeof streams, " in each of %d streams", facts->streams);
     if (plan->batch < facts->batch)
         snprintf(at_once, sizeof at_once, ", %d at a time%s", (int)plan->batch, streams);
-    cvy_text_printf(text, "plan         %s of %d images%s, %s, on %s (%s), %d threads: %d steps\n",
-                    facts->training ? "training" : "inference", (int)facts->batch, at_once, cvy_info_precision(facts),
-                    facts->device->backend->name, facts->device->description, facts->device->threads,
-                    (int)plan->step_count);
+    cvy_text_printf(text, "plan         %s of %s%s, %s, on %s (%s), %s: %s\n",
+                    facts->training ? "training" : "inference", cvy_counted(facts->batch, "image"), at_once,
+                    cvy_info_precision(facts), facts->device->backend->name, facts->device->description,
+                    cvy_counted(facts->device->threads, "thread"), cvy_counted(plan->step_count, "step"));
     if (plan->images != CVY_IMAGES_DEVICE)
         cvy_text_printf(text, "plan images  %s: %s\n", cvy_images_name(plan->images), plan->images_reason);
     cvy_text_printf(

@@ -75,7 +75,7 @@ static cvy_status estimate_run(const struct cvy_memory_case *run, bool timing, s
         const int64_t rest = run->images % run->batch;
         const cvy_status status = inspect_plan(run, mode, rest, timing, &last, estimate);
         if (status != CVY_OK)
-            return cvy_fail_context(status, "the last batch of an epoch, of %lld images", (long long)rest);
+            return cvy_fail_context(status, "the last batch of an epoch, of %s", cvy_counted(rest, "image"));
     }
     CVY_TRY(inspect_plan(run, mode, run->batch, timing, &estimate->plan, estimate));
     estimate->workspace = estimate->plan > estimate->evaluation ? estimate->plan : estimate->evaluation;

@@ -86,8 +86,8 @@ static cvy_status report(const struct cvy_architecture *architecture, const stru
     add_part(text, sizeof text, problems->missing, "missing", problems->missing_names);
     add_part(text, sizeof text, problems->unexpected, "unexpected", problems->unexpected_names);
     add_part(text, sizeof text, problems->wrong, "of another shape or type", problems->wrong_names);
-    return cvy_fail(CVY_BAD_DATA, "%s does not hold the tensors of %s with %lld classes: %s", cvy_quote(what),
-                    architecture->name, (long long)classes, text);
+    return cvy_fail(CVY_BAD_DATA, "%s does not hold the tensors of %s with %s: %s", cvy_quote(what), architecture->name,
+                    cvy_counted(classes, "class"), text);
 }
 
 /* Scalars are written with rank 0 or as one element. */
@@ -133,7 +133,7 @@ static cvy_status check_classes(const struct cvy_graph *table, const struct cvy_
         const int32_t param = cvy_graph_find_param(table, heads[i].name);
         const struct cvy_named_tensor *tensor = cvy_tensor_find(file, heads[i].name);
         if (param >= 0 && tensor && other_rows(&tensor->shape, &table->params[param].shape))
-            return cvy_fail(CVY_BAD_DATA, "%s has %d classes, not %lld%s", cvy_quote(what), (int)classes,
+            return cvy_fail(CVY_BAD_DATA, "%s has %s, not %lld%s", cvy_quote(what), cvy_counted(classes, "class"),
                             (long long)table_classes(table),
                             options->can_reset_head ? "; --reset-head starts a new classifier on the rest" : "");
     }

@@ -18,7 +18,7 @@ expect_sentence 73 'not empty' "$convoy" dataset shapes data --boxes
 
 # ---- TFRecords: written by Convoy, and by others ----
 expect 0 "$convoy" dataset tfrecord data records --train-shards 3
-expect_text err 'wrote 12 training and 5 validation images of 4 classes to 3 and 1 files'
+expect_text err 'wrote 12 training and 5 validation images of 4 classes to 3 and 1 file in'
 expect 0 tfrecord check-boxes data records
 expect_text out '^12 [0-9]+ 5 [0-9]+$'
 expect 0 tfrecord write-boxes data theirs
@@ -139,9 +139,9 @@ same_anchors broken 160
 expect_text out '"without_anchor":1'
 broken 'a["bbox"] = [60, 60, 30, 30]; d["annotations"][1]["bbox"][2] = 0; d["annotations"][2]["bbox"] = [-90, 1, 20, 20]'
 expect 0 "$convoy" check broken
-expect_text out 'left out: 1 boxes without width or height, 2 beyond their images'
+expect_text out 'left out: 1 box without width or height, 2 beyond their images'
 expect_text out 'problem: .*near byte [0-9]+: a box of image [0-9]+ reaches beyond the image \(60, 60, 30, 30\)'
-expect_text err '1 boxes without width or height and 2 beyond their images are left out'
+expect_text err '1 box without width or height and 2 beyond their images are left out'
 broken ''
 rm broken/train/000003.jpg
 echo 'no image' >broken/train/000004.jpg

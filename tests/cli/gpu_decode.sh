@@ -10,13 +10,13 @@ export CONVOY_NVJPEG_SMALLEST=1 # the images of this test are small
 bench() { "$convoy" bench data data --image-size 32 --batch-size 8 --workers 1 --seconds 0.2 --format json "$@"; }
 
 expect 0 "$convoy" info
-expect_text out '^cuda .*, nvJPEG 13.0.99, in hardware \(2 engines of 1 cores\)$'
+expect_text out '^cuda .*, nvJPEG 13.0.99, in hardware \(2 engines of 1 core\)$'
 CONVOY_NVJPEG=none expect 0 "$convoy" info
 expect_text out '^cuda .*, no nvJPEG$'
 
 # ---- bench data ----
 expect 0 bench --device cuda --compare 3
-expect_text out '"decoder": "nvJPEG 13.0.99, in hardware \(2 engines of 1 cores\)"'
+expect_text out '"decoder": "nvJPEG 13.0.99, in hardware \(2 engines of 1 core\)"'
 expect_text out '"device_share": 1,'
 expect_text out '"compared": 24,'
 expect_text out '"largest_difference": 0,'

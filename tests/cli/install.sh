@@ -178,7 +178,7 @@ for example in $(each train_callback); do
     expect 0 "$example" data "${example}_run" 0 arch=resnet18 image-size=32 batch-size=10 epochs=50 warmup=0
     expect_text out '^  after 1 of 2 steps: [0-9.]+ %$'
     expect_text out '^epoch 0: loss [0-9.]+, [0-9.]+ % of the validation images, the best so far$'
-    expect_text out '_run/model_best.safetensors: [0-9.]+ % after 1 epochs$'
+    expect_text out '_run/model_best.safetensors: [0-9.]+ % after 1 epoch$'
     expect 0 ./classify_memory "${example}_run/model_best.safetensors" "$picture"
 done
 expect 2 ./train_callback data other 0 no-such-option=1

@@ -31,9 +31,9 @@ expect 0 "$convoy" -q bench infer --weights int8.safetensors --data data --itera
 # In integers where the processor has them, else in floats; the reference computes in integers everywhere.
 expect 0 env CONVOY_CPU_ISA=avx2 "$convoy" info int8.safetensors
 expect_text out '^inference +in floats'
-expect_text out '^plan +inference of 1 images, fp32,'
+expect_text out '^plan +inference of 1 image, fp32,'
 expect 0 "$convoy" info int8.safetensors --plan --runs 1 --device ref
-expect_text out '^plan +inference of 1 images, int8,'
+expect_text out '^plan +inference of 1 image, int8,'
 expect_text out 'conv2d_int8 +layer1.0.conv1 +[0-9.]+ ms'
 expect_text out '^conv2d_int8 +21 +[0-9.]+ ms'
 plan_mib() { # of inference of 32 images

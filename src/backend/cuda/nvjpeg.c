@@ -141,8 +141,8 @@ cvy_status gpu_nvjpeg_open(struct gpu_nvjpeg *nvjpeg)
                     version[2], backend_places[nvjpeg->backend]);
     if (nvjpeg->backend == NVJPEG_BACKEND_HARDWARE && nvjpeg->f.nvjpegGetHardwareDecoderInfo &&
         nvjpeg->f.nvjpegGetHardwareDecoderInfo(nvjpeg->handle, &engines, &cores) == NVJPEG_SUCCESS && engines > 0)
-        used += snprintf(nvjpeg->description + used, sizeof nvjpeg->description - (size_t)used,
-                         " (%u engines of %u cores)", engines, cores);
+        used += snprintf(nvjpeg->description + used, sizeof nvjpeg->description - (size_t)used, " (%s of %s)",
+                         cvy_counted(engines, "engine"), cvy_counted(cores, "core"));
     if (!interpolates)
         snprintf(nvjpeg->description + used, sizeof nvjpeg->description - (size_t)used, ", chroma repeated");
     return CVY_OK;

@@ -57,10 +57,16 @@ static cvy_status fail_at(const struct reader *reader, const struct cvy_json_str
                     (unsigned long long)cvy_json_position(stream), text, name ? " " : "", name ? cvy_quote(name) : "");
 }
 
+/* The article of a field's name. */
+static const char *article(enum field field)
+{
+    return strchr("aeiou", field_names[field][0]) ? "an" : "a";
+}
+
 static cvy_status fail_value(const struct reader *reader, const struct cvy_json_stream *stream, const char *expected)
 {
-    return cvy_fail(CVY_BAD_DATA, "%s, near byte %llu: %s has a \"%s\" that is not %s", cvy_quote(reader->what),
-                    (unsigned long long)cvy_json_position(stream), entry_names[reader->section],
+    return cvy_fail(CVY_BAD_DATA, "%s, near byte %llu: %s has %s \"%s\" that is not %s", cvy_quote(reader->what),
+                    (unsigned long long)cvy_json_position(stream), entry_names[reader->section], article(reader->field),
                     field_names[reader->field], expected);
 }
 

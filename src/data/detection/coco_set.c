@@ -314,11 +314,11 @@ static void report_odd_boxes(const struct cvy_dataset *dataset, const char *what
     if (count[CVY_BOX_EMPTY] + count[CVY_BOX_OUTSIDE] + count[CVY_BOX_NOT_FINITE] == 0)
         return;
     if (count[CVY_BOX_NOT_FINITE] > 0)
-        snprintf(more, sizeof more, " and %lld that are not finite", (long long)count[CVY_BOX_NOT_FINITE]);
+        snprintf(more, sizeof more, " and %lld not finite", (long long)count[CVY_BOX_NOT_FINITE]);
     cvy_log(CVY_LOG_WARNING,
-            "%s: %lld boxes without width or height and %lld beyond their images%s are left out of training; the first "
+            "%s: %s without width or height and %lld beyond their images%s are left out of training; the first "
             "is near byte %llu%s%s",
-            cvy_quote(what), (long long)count[CVY_BOX_EMPTY], (long long)count[CVY_BOX_OUTSIDE], more,
+            cvy_quote(what), cvy_counted(count[CVY_BOX_EMPTY], "box"), (long long)count[CVY_BOX_OUTSIDE], more,
             (unsigned long long)first->at, first->file ? " of " : "", first->file ? cvy_quote(first->file) : "");
 }
 

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "base/error.h"
+
 static const double NO_WAIT = 0.05; /* share of the time: the data come fast enough */
 static const double BUSY = 0.8;     /* share of the time of lanes: the device is what the others wait for; of threads */
 static const double LARGER = 1.2;   /* times the shorter side that would do: worth to be made smaller */
@@ -111,10 +113,10 @@ static void advise_device(const struct cvy_loader_stats *stats, const struct cvy
     if (images_are_large(stats, place))
         snprintf(side, sizeof side, "convoy dataset pack --shorter-side %d makes images smaller; ", (int)place->resize);
     snprintf(text, CVY_ADVICE_TEXT,
-             "the GPU's decoder (%d batches at a time, %.0f %% busy; %d threads, %.0f %% busy): %sthe processor may be "
+             "the GPU's decoder (%d batches at a time, %.0f %% busy; %s, %.0f %% busy): %sthe processor may be "
              "faster where it has many cores",
-             (int)stats->lanes, 100 * stats->device / (stats->elapsed * stats->lanes), (int)stats->workers,
-             100 * cvy_loader_stats_busy(stats), side);
+             (int)stats->lanes, 100 * stats->device / (stats->elapsed * stats->lanes),
+             cvy_counted(stats->workers, "thread"), 100 * cvy_loader_stats_busy(stats), side);
 }
 
 void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_loader_context *place,
@@ -138,10 +140,10 @@ void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_lo
         advise_device(stats, place, text);
         return;
     }
-    length = snprintf(text, CVY_ADVICE_TEXT,
-                      "%s takes %.0f %% of the loader's work (%.2f ms an image; %d threads, %.0f %% busy)",
-                      what[bottleneck], all > 0 ? 100 * share[bottleneck] / all : 0, 1e3 * share[bottleneck] / images,
-                      (int)stats->workers, 100 * cvy_loader_stats_busy(stats));
+    length =
+        snprintf(text, CVY_ADVICE_TEXT, "%s takes %.0f %% of the loader's work (%.2f ms an image; %s, %.0f %% busy)",
+                 what[bottleneck], all > 0 ? 100 * share[bottleneck] / all : 0, 1e3 * share[bottleneck] / images,
+                 cvy_counted(stats->workers, "thread"), 100 * cvy_loader_stats_busy(stats));
     if (bottleneck == CVY_BOUND_BY_READING)
         help_reading(stats, place, remedy);
     else if (bottleneck == CVY_BOUND_BY_DECODING)

@@ -154,6 +154,6 @@ void cvy_empty_shards_count(struct cvy_empty_shards *of, const char *path, size_
 void cvy_empty_shards_report(const struct cvy_empty_shards *of)
 {
     if (of->empty > 0)
-        cvy_log(CVY_LOG_WARNING, "%s holds no records (%zu such of %zu files)", cvy_quote(of->first), of->empty,
-                of->files);
+        cvy_log(CVY_LOG_WARNING, "%s holds no records (%zu such of %s)", cvy_quote(of->first), of->empty,
+                cvy_counted((int64_t)of->files, "file"));
 }

@@ -120,12 +120,11 @@ cvy_status cvy_dataset_name_classes(struct cvy_dataset *dataset, const char *fol
 
     CVY_TRY(read_class_file(folder, &dataset->arena, &file_names, &file_count));
     if (file_count > 0 && highest >= file_count)
-        return cvy_fail(CVY_BAD_DATA,
-                        "%s has images with the label %d, but its file \"" CVY_CLASS_FILE "\" names %d classes",
-                        cvy_quote(folder), (int)said, (int)file_count);
+        return cvy_fail(CVY_BAD_DATA, "%s has images with the label %d, but its file \"" CVY_CLASS_FILE "\" names %s",
+                        cvy_quote(folder), (int)said, cvy_counted(file_count, "class"));
     if (classes && highest >= class_count)
-        return cvy_fail(CVY_BAD_DATA, "%s has images with the label %d, but there are %d classes", cvy_quote(folder),
-                        (int)said, (int)class_count);
+        return cvy_fail(CVY_BAD_DATA, "%s has images with the label %d, but there %s %s", cvy_quote(folder), (int)said,
+                        class_count == 1 ? "is" : "are", cvy_counted(class_count, "class"));
     dataset->class_count = classes ? class_count : file_count > 0 ? file_count : highest + 1;
     dataset->classes = cvy_arena_alloc(&dataset->arena, (size_t)dataset->class_count * sizeof *dataset->classes);
     if (!dataset->classes)

@@ -227,8 +227,9 @@ static cvy_status use_classes(struct list *list, struct cvy_dataset *dataset)
                             "line %u of %s: %s is not among the classes of the training data or the weights",
                             unknown->line, cvy_quote(list->file), cvy_quote(unknown->label));
         if (!parse_index(entry->label, dataset->class_count, &entry->index))
-            return cvy_fail(CVY_BAD_DATA, "line %u of %s: there is no class number %s; there are %d classes from 0",
-                            entry->line, cvy_quote(list->file), entry->label, (int)dataset->class_count);
+            return cvy_fail(CVY_BAD_DATA, "line %u of %s: there is no class number %s; there %s %s from 0", entry->line,
+                            cvy_quote(list->file), entry->label, dataset->class_count == 1 ? "is" : "are",
+                            cvy_counted(dataset->class_count, "class"));
     }
     return CVY_OK;
 }

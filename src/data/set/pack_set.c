@@ -66,10 +66,10 @@ static cvy_status check_complete(const struct listing *listing)
     if (next == listing->count && next == first->header.shards)
         return CVY_OK;
     return cvy_fail(CVY_BAD_DATA,
-                    "%s holds %zu files like %s, and they say that there are %u: number %zu is not in its place (the "
+                    "%s holds %s like %s, and they say that there are %u: number %zu is not in its place (the "
                     "same convoy dataset pack again would continue where the last one ended)",
-                    cvy_quote(listing->folder), listing->count, cvy_quote(cvy_shard(listing->shards, 0)->path),
-                    first->header.shards, next);
+                    cvy_quote(listing->folder), cvy_counted((int64_t)listing->count, "file"),
+                    cvy_quote(cvy_shard(listing->shards, 0)->path), first->header.shards, next);
 }
 
 /* ---- the set ---- */

@@ -61,8 +61,8 @@ cvy_status cvy_tfrecord_check_complete(const char *folder, const char *const *fi
             return cvy_fail(CVY_BAD_DATA, "%s and %s are parts of different sets", cvy_quote(files[0]),
                             cvy_quote(files[i]));
     if (shards != 0 && count != (size_t)shards)
-        return cvy_fail(CVY_BAD_DATA, "%s holds %zu files like %s, and their names say that there are %d",
-                        cvy_quote(folder), count, cvy_quote(files[0]), shards);
+        return cvy_fail(CVY_BAD_DATA, "%s holds %s like %s, and their names say that there are %d", cvy_quote(folder),
+                        cvy_counted((int64_t)count, "file"), cvy_quote(files[0]), shards);
     return CVY_OK;
 }
 

@@ -161,8 +161,8 @@ static cvy_status locate_all(const struct cvy_pytorch_reader *r, value *keys, st
         CVY_TRY(locate(r, key, at));
     }
     if (at->left > 0)
-        return cvy_fail(CVY_BAD_DATA, "%s continues after its last storage, by %zu bytes", cvy_quote(r->what),
-                        at->left);
+        return cvy_fail(CVY_BAD_DATA, "%s continues after its last storage, by %s", cvy_quote(r->what),
+                        cvy_counted((int64_t)at->left, "byte"));
     return CVY_OK;
 }
 

@@ -159,7 +159,8 @@ static cvy_status read_header_length(const char *what, const unsigned char *byte
 {
     uint64_t value = 0;
     if (size < LENGTH_BYTES)
-        return cvy_fail(CVY_BAD_DATA, "%s: not a safetensors file: only %zu bytes long", cvy_quote(what), size);
+        return cvy_fail(CVY_BAD_DATA, "%s: not a safetensors file: only %s long", cvy_quote(what),
+                        cvy_counted((int64_t)size, "byte"));
     for (int i = LENGTH_BYTES - 1; i >= 0; i--)
         value = value << 8 | bytes[i];
     if (value > MAX_HEADER)

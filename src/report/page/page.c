@@ -269,11 +269,11 @@ static void add_validation_title(struct cvy_text *page, const struct cvy_run_vie
         cvy_text_puts(page, "model_best.safetensors: ");
     else
         cvy_text_puts(page, "the last validation, not of the best weights: ");
-    cvy_text_printf(page, "epoch %lld, %lld images, %s ", (long long)epoch + 1, (long long)images, name);
+    cvy_text_printf(page, "epoch %lld, %s, %s ", (long long)epoch + 1, cvy_counted(images, "image"), name);
     cvy_html_fixed(page, percent, 2);
     cvy_text_puts(page, " %");
     if (skipped > 0)
-        cvy_text_printf(page, "; %lld images could not be read", (long long)skipped);
+        cvy_text_printf(page, "; %s could not be read", cvy_counted(skipped, "image"));
     cvy_text_puts(page, ".</p></section>\n");
 }
 

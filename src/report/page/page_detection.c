@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "report/drawing/html.h"
 #include "report/page/page_internal.h"
 
@@ -211,7 +212,8 @@ static void add_picture(struct cvy_text *page, const struct cvy_detection_valida
         add_mark(page, v, &frame, &picture->truths[i], false);
     for (size_t i = picture->found_count; i-- > 0;)
         add_mark(page, v, &frame, &picture->found[i], true);
-    cvy_text_printf(page, "</svg><figcaption>%zu objects, %zu found", picture->truth_count, picture->found_count);
+    cvy_text_printf(page, "</svg><figcaption>%s, %zu found", cvy_counted((int64_t)picture->truth_count, "object"),
+                    picture->found_count);
     cvy_page_file(page, picture->file);
     cvy_text_puts(page, "</figcaption></figure>\n");
 }

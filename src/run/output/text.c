@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "ops/ops.h"
 #include "options/options.h"
@@ -42,10 +43,11 @@ static void add_data(const struct cvy_run *run, struct cvy_text *text)
 
     cvy_text_printf(text, "%-11s  ", "data");
     if (run->data.train.sample_count == 0)
-        cvy_text_printf(text, "synthetic images, %lld classes\n", (long long)o->num_classes);
+        cvy_text_printf(text, "synthetic images, %s\n", cvy_counted(o->num_classes, "class"));
     else
-        cvy_text_printf(text, "%s: %u training and %u validation images, %d classes%s\n", o->data,
-                        run->data.train.sample_count, run->data.val.sample_count, (int)run->data.train.class_count,
+        cvy_text_printf(text, "%s: %u training and %s, %s%s\n", o->data, run->data.train.sample_count,
+                        cvy_counted(run->data.val.sample_count, "validation image"),
+                        cvy_counted(run->data.train.class_count, "class"),
                         strcmp(o->sampler, "balanced") == 0 ? ", each equally often" : "");
     if (o->val_split > 0 && strcmp(o->val_split_rule, "path") == 0 && run->data.val.sample_count > 0)
         cvy_text_printf(text, "%-11s  %s: %.3g %% of the images are set aside, by a hash of their paths\n",
@@ -90,8 +92,8 @@ static void add_start(const struct cvy_run *run, struct cvy_text *text)
                         start->classifier ? "the classifier " : "", o->pretrained_weights,
                         strcmp(o->backbone_strides, "slim") == 0 ? "TF-slim" : "torchvision");
     else if (start->used && o->reset_head)
-        cvy_text_printf(text, "%-11s  %s; a new classifier for %lld classes\n", "start", o->pretrained_weights,
-                        (long long)o->num_classes);
+        cvy_text_printf(text, "%-11s  %s; a new classifier for %s\n", "start", o->pretrained_weights,
+                        cvy_counted(o->num_classes, "class"));
     else if (start->used)
         cvy_text_printf(text, "%-11s  %s, its classifier too%s%s\n", "start", o->pretrained_weights,
                         start->other_name[0] ? ", though " : "", start->other_name);
@@ -127,8 +129,8 @@ static void add_fine_tuning(const struct cvy_run *run, struct cvy_text *text)
 
     if (run->config->automatic && run->pretrained.used && !cvy_run_is_detection(&run->config->options) &&
         images < CVY_FEW_IMAGES)
-        cvy_text_printf(text, "%-11s  recipe finetune: trained weights, and %lld images\n", "automatic",
-                        (long long)images);
+        cvy_text_printf(text, "%-11s  recipe finetune: trained weights, and %s\n", "automatic",
+                        cvy_counted(images, "image"));
 }
 
 /* How many steps with how many images. */
@@ -182,8 +184,8 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
                         "checkpoint");
     add_source(run->config, CVY_FROM_FLAG, "flags", "", text);
     if (run->config->batch_chosen)
-        cvy_text_printf(text, "%-11s  %lld images: --batch-size auto, the largest up to %lld for the memory\n", "batch",
-                        (long long)o->batch_size,
+        cvy_text_printf(text, "%-11s  %s: --batch-size auto, the largest up to %lld for the memory\n", "batch",
+                        cvy_counted(o->batch_size, "image"),
                         (long long)(cvy_run_is_synthetic(run->config)
                                         ? CVY_AUTO_TRAINING_MAX
                                         : cvy_auto_batch_max(run->data.train.sample_count / world)));
@@ -193,17 +195,16 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
         cvy_text_printf(text, "%-11s  learning rate %s: %s for each 256 images of a step\n", "rates",
                         cvy_double_text(o->lr, rate), cvy_double_text(o->lr_per_256, each));
     if (world > 1)
-        cvy_text_printf(
-            text, "%-11s  this is rank %d of %d on %d host%s, over %s; %lld images of a pass are each one's%s%s\n",
-            "ranks", run->ranks.comm.rank, world, run->ranks.comm.hosts, run->ranks.comm.hosts > 1 ? "s" : "",
-            run->ranks.comm.transport, (long long)o->batch_size, run->state.device->joined ? "; gradients by " : "",
-            run->state.device->joined ? run->state.device->backend->collective->name : "");
+        cvy_text_printf(text, "%-11s  this is rank %d of %d on %d host%s, over %s; each takes %s of a pass%s%s\n",
+                        "ranks", run->ranks.comm.rank, world, run->ranks.comm.hosts,
+                        run->ranks.comm.hosts > 1 ? "s" : "", run->ranks.comm.transport,
+                        cvy_counted(o->batch_size, "image"), run->state.device->joined ? "; gradients by " : "",
+                        run->state.device->joined ? run->state.device->backend->collective->name : "");
     cvy_text_puts(text, run->ranks.table ? run->ranks.table : "");
     add_memory(run->config, text);
-    cvy_text_printf(text, "%-11s  %s (%s), %s, %d threads; %lld decoding threads\n", "device",
-                    run->state.device->backend->name, run->state.device->description,
-                    cvy_precision_name(run->state.network.dtype, run->state.device), run->state.device->threads,
-                    (long long)o->workers);
+    cvy_text_printf(text, "%-11s  %s (%s), %s, %s; %s\n", "device", run->state.device->backend->name,
+                    run->state.device->description, cvy_precision_name(run->state.network.dtype, run->state.device),
+                    cvy_counted(run->state.device->threads, "thread"), cvy_counted(o->workers, "decoding thread"));
     if (run->config->paths.folder[0])
         cvy_text_printf(text, "%-11s  %s", "directory", run->config->paths.folder);
 }

@@ -154,8 +154,8 @@ cvy_status cvy_ranks_name_device(struct cvy_run *run, char *name, size_t size)
         return CVY_OK; /* opening it says why there is none */
     if (count > 1 && local >= count)
         return cvy_fail(CVY_UNAVAILABLE,
-                        "this machine has %d ranks, and this process sees %d GPUs: none is left for rank %d",
-                        run->ranks.comm.local_world, count, run->ranks.comm.rank);
+                        "this machine has %d ranks, and this process sees %s: none is left for rank %d",
+                        run->ranks.comm.local_world, cvy_counted(count, "GPU"), run->ranks.comm.rank);
     snprintf(name, size, "cuda:%d", count > 1 ? local : 0); /* launchers may show each rank its own one only */
     return CVY_OK;
 }

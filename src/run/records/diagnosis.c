@@ -115,11 +115,10 @@ enum cvy_finding cvy_diagnose_epoch(struct cvy_diagnosis *d, int64_t epoch, int6
     if (d->reported[CVY_FINDING_FLAT] || epoch < 1 || step < MIN_FLAT || !(loss >= FLAT * d->guess_loss) ||
         d->guess_loss <= 0 || d->reported[CVY_FINDING_RATE])
         return CVY_FINDING_NONE;
-    snprintf(
-        text, CVY_FINDING_TEXT,
-        "after %lld epochs the training loss of %.4g is still that of guessing (%.4g): the labels may be shuffled, "
-        "or the learning rate is far too low or too high; convoy check shows the classes and their images",
-        (long long)epoch + 1, loss, d->guess_loss);
+    snprintf(text, CVY_FINDING_TEXT,
+             "after %s the training loss of %.4g is still that of guessing (%.4g): the labels may be shuffled, "
+             "or the learning rate is far too low or too high; convoy check shows the classes and their images",
+             cvy_counted(epoch + 1, "epoch"), loss, d->guess_loss);
     return report_once(d, CVY_FINDING_FLAT);
 }
 

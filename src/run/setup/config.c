@@ -109,10 +109,10 @@ cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_op
         cvy_squeeze_width_text(cvy_architecture_find(o->arch)->squeeze_width, o->squeeze_width);
     if (!cvy_run_is_synthetic(run->config) && o->num_classes < counted) {
         if (cvy_option_source_of(o, "num-classes") == CVY_FROM_RESUME) /* nobody has given the option */
-            return cvy_fail(CVY_BAD_DATA, "%s was trained on %d classes, but %s has %lld", cvy_quote(run->resume.file),
-                            (int)run->resume.info.class_count, cvy_quote(o->data), (long long)counted);
-        return cvy_fail(CVY_USAGE, "option --num-classes %lld: %s has %lld classes", (long long)o->num_classes,
-                        cvy_quote(o->data), (long long)counted);
+            return cvy_fail(CVY_BAD_DATA, "%s was trained on %s, but %s has %lld", cvy_quote(run->resume.file),
+                            cvy_counted(run->resume.info.class_count, "class"), cvy_quote(o->data), (long long)counted);
+        return cvy_fail(CVY_USAGE, "option --num-classes %lld: %s has %s", (long long)o->num_classes,
+                        cvy_quote(o->data), cvy_counted(counted, "class"));
     }
     if (o->workers < 0)
         o->workers = cvy_shared_threads(run->ranks.on_cores);
@@ -157,8 +157,8 @@ cvy_status cvy_setup_resolve_options(struct cvy_run *run)
         return cvy_fail(CVY_USAGE, "options --precise-bn and --quantize exclude each other: the ranges of quantizers "
                                    "are averages over all steps");
     if (run->data.train.sample_count > 0 && !o->evaluate && o->batch_size > run->data.train.sample_count)
-        return cvy_fail(CVY_USAGE, "option --batch-size %lld: the training set has only %lld images",
-                        (long long)o->batch_size, (long long)run->data.train.sample_count);
+        return cvy_fail(CVY_USAGE, "option --batch-size %lld: the training set has only %s", (long long)o->batch_size,
+                        cvy_counted(run->data.train.sample_count, "image"));
     return CVY_OK;
 }
 
@@ -184,9 +184,9 @@ cvy_status cvy_setup_count_steps(struct cvy_run *run)
     if (run->config->accumulate > 1)
         return cvy_fail(CVY_USAGE, "option --optimizer-batch-size %lld takes more batches than an epoch has",
                         (long long)o->optimizer_batch_size);
-    return cvy_fail(CVY_USAGE,
-                    "option --batch-size %lld for each of %d processes: the training set has only %lld images",
-                    (long long)o->batch_size, run->ranks.comm.world, (long long)run->data.train.sample_count);
+    return cvy_fail(CVY_USAGE, "option --batch-size %lld for each of %d processes: the training set has only %s",
+                    (long long)o->batch_size, run->ranks.comm.world,
+                    cvy_counted(run->data.train.sample_count, "image"));
 }
 
 /* The first epoch that begins after `step` steps of the training or later, where epochs after the present one have
@@ -210,8 +210,8 @@ cvy_status cvy_setup_choose_epochs(struct cvy_run *run)
         return CVY_OK;
     o->epochs = epoch_after(run, o->steps, each);
     if (o->epochs > CVY_MAX_EPOCHS)
-        return cvy_fail(CVY_USAGE, "option --steps %lld makes %lld epochs of %lld steps, and at most %d are possible",
-                        (long long)o->steps, (long long)o->epochs, (long long)each, CVY_MAX_EPOCHS);
+        return cvy_fail(CVY_USAGE, "option --steps %lld makes %lld epochs of %s, and at most %d are possible",
+                        (long long)o->steps, (long long)o->epochs, cvy_counted(each, "step"), CVY_MAX_EPOCHS);
     return CVY_OK;
 }
 

@@ -46,8 +46,8 @@ static cvy_status check_class_count(const struct cvy_run *run)
     const uint32_t largest = images[max], smallest = images[min];
     cvy_free(images);
     if (empty > 0)
-        cvy_log(CVY_LOG_WARNING, "%d of %d classes have no training images: class %d is the first of them", (int)empty,
-                (int)train->class_count, (int)first);
+        cvy_log(CVY_LOG_WARNING, "%d of %d classes %s no training images: class %d is the first of them", (int)empty,
+                (int)train->class_count, empty == 1 ? "has" : "have", (int)first);
     else if (train->class_count == 1)
         cvy_log(CVY_LOG_WARNING,
                 "%s has one class, %s, for which every image will be taken: there is nothing to tell apart (each class "
@@ -56,9 +56,10 @@ static cvy_status check_class_count(const struct cvy_run *run)
     else if (largest / 4 >= smallest && cvy_option_source_of(&run->config->options, "sampler") == CVY_FROM_DEFAULT &&
              cvy_option_source_of(&run->config->options, "class-weights") == CVY_FROM_DEFAULT)
         cvy_log(CVY_LOG_INFO,
-                "class %s has %u training images, class %s %u: --sampler balanced shows each class equally often, "
+                "class %s has %s, class %s %u: --sampler balanced shows each class equally often, "
                 "--class-weights balanced weighs the loss",
-                cvy_quote(train->classes[max]), largest, cvy_quote(train->classes[min]), smallest);
+                cvy_quote(train->classes[max]), cvy_counted(largest, "training image"), cvy_quote(train->classes[min]),
+                smallest);
     return CVY_OK;
 }
 

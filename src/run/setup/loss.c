@@ -15,8 +15,9 @@ static cvy_status use_saved_weights(struct cvy_run *run, const struct cvy_checkp
     const size_t bytes = (size_t)run->config->options.num_classes * sizeof *run->config->class_weights;
 
     if (info->class_weight_count != run->config->options.num_classes)
-        return cvy_fail(CVY_BAD_DATA, "%s holds %d class weights for %lld classes", cvy_quote(run->resume.file),
-                        (int)info->class_weight_count, (long long)run->config->options.num_classes);
+        return cvy_fail(CVY_BAD_DATA, "%s holds %s for %s", cvy_quote(run->resume.file),
+                        cvy_counted(info->class_weight_count, "class weight"),
+                        cvy_counted(run->config->options.num_classes, "class"));
     if (cvy_option_source_of(&run->config->options, "class-weights") != CVY_FROM_FLAG)
         memcpy(run->config->class_weights, info->class_weights, bytes);
     else if (memcmp(run->config->class_weights, info->class_weights, bytes) != 0)

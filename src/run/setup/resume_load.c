@@ -47,8 +47,9 @@ static cvy_status check_classes(const struct cvy_run *run)
     const struct cvy_dataset *data = &run->data.train;
 
     if (info->class_count != data->class_count)
-        return cvy_fail(CVY_BAD_DATA, "%s was trained on %d classes, but %s has %d", cvy_quote(run->resume.file),
-                        (int)info->class_count, cvy_quote(run->config->options.data), (int)data->class_count);
+        return cvy_fail(CVY_BAD_DATA, "%s was trained on %s, but %s has %d", cvy_quote(run->resume.file),
+                        cvy_counted(info->class_count, "class"), cvy_quote(run->config->options.data),
+                        (int)data->class_count);
     for (int32_t i = 0; i < info->class_count; i++) {
         if (strcmp(info->classes[i], data->classes[i]) != 0)
             return cvy_fail(CVY_BAD_DATA, "class %d of %s is %s, but %s in %s", (int)i, cvy_quote(run->resume.file),
@@ -105,14 +106,14 @@ static void log_step_change(const struct cvy_run *run, int64_t then, int64_t don
     char rate[32], old_rate[32], length[96] = "";
 
     if (o->steps > 0)
-        snprintf(length, sizeof length, ", and %lld of %lld steps are left",
-                 (long long)(o->steps - run->state.progress.step), (long long)o->steps);
+        snprintf(length, sizeof length, ", and %lld of %s are left", (long long)(o->steps - run->state.progress.step),
+                 cvy_counted(o->steps, "step"));
     cvy_log(CVY_LOG_WARNING,
-            "%s was trained with %lld images in a step, and now it is %lld: the epoch continues after its image %lld; "
+            "%s was trained with %s in a step, and now it is %lld: the epoch continues after its image %lld; "
             "the learning rate %s %s%s%s%s",
-            cvy_quote(run->resume.file), (long long)then, (long long)run->state.progress.step_images, (long long)done,
-            o->lr == old ? "stays" : "changes from", cvy_double_text(old, old_rate), o->lr == old ? "" : " to ",
-            o->lr == old ? "" : cvy_double_text(o->lr, rate), length);
+            cvy_quote(run->resume.file), cvy_counted(then, "image"), (long long)run->state.progress.step_images,
+            (long long)done, o->lr == old ? "stays" : "changes from", cvy_double_text(old, old_rate),
+            o->lr == old ? "" : " to ", o->lr == old ? "" : cvy_double_text(o->lr, rate), length);
 }
 
 /* Steps that hold as many images as before, but divided among more ranks or fewer: sums are rounded otherwise, and
@@ -182,21 +183,21 @@ cvy_status cvy_resume_load(struct cvy_run *run)
     CVY_TRY(load_last_good(run));
     if (run->state.progress.epoch > run->config->options.epochs &&
         cvy_option_source_of(&run->config->options, "epochs") == CVY_FROM_FLAG)
-        return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
+        return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %s done already",
                         (long long)run->config->options.epochs, cvy_quote(resume->file),
-                        (long long)run->state.progress.epoch);
+                        cvy_counted(run->state.progress.epoch, "epoch"));
     change_step(run);
     if (run->state.progress.position > cvy_run_full_epoch_steps(run) ||
         (run->config->options.steps == 0 && run->state.progress.epoch > run->config->options.epochs))
-        return cvy_fail(CVY_BAD_DATA, "%s stands at epoch %lld, step %lld, but this run has %lld epochs of %lld steps",
+        return cvy_fail(CVY_BAD_DATA, "%s stands at epoch %lld, step %lld, but this run has %s of %s",
                         cvy_quote(resume->file), (long long)run->state.progress.epoch,
-                        (long long)run->state.progress.position, (long long)run->config->options.epochs,
-                        (long long)cvy_run_full_epoch_steps(run));
+                        (long long)run->state.progress.position, cvy_counted(run->config->options.epochs, "epoch"),
+                        cvy_counted(cvy_run_full_epoch_steps(run), "step"));
     if (run->state.progress.train_images != run->data.train.sample_count)
         cvy_log(CVY_LOG_WARNING,
-                "the training set had %lld images when %s was saved and has %lld now: the run continues, "
+                "the training set had %s when %s was saved and has %lld now: the run continues, "
                 "but not as it would have",
-                (long long)run->state.progress.train_images, cvy_quote(resume->file),
+                cvy_counted(run->state.progress.train_images, "image"), cvy_quote(resume->file),
                 (long long)run->data.train.sample_count);
 done:
     cvy_resume_close(resume); /* the mapping must not outlive the next save */

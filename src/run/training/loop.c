@@ -441,8 +441,8 @@ void cvy_loop_finish(struct cvy_loop *loop)
                 (long long)run->state.progress.epoch,
                 run->config->options.no_checkpoints ? "; no checkpoint is kept" : ", where --resume continues");
     else if (cvy_run_early_stop(run))
-        cvy_log(CVY_LOG_INFO, "%lld epochs in a row brought nothing better: the training ends early",
-                (long long)run->state.progress.stale_epochs);
+        cvy_log(CVY_LOG_INFO, "%s in a row brought nothing better: the training ends early",
+                cvy_counted(run->state.progress.stale_epochs, "epoch"));
     run->result->seconds = cvy_clock() - loop->start;
     run->state.images_per_second = loop->train_seconds > 0 ? (double)loop->train_images / loop->train_seconds : 0;
 }

@@ -20,6 +20,20 @@
 
 /* ---- errors ---- */
 
+static void test_counted(void **state)
+{
+    const char *first = cvy_counted(1, "image"); /* all of these in one sentence */
+
+    assert_string_equal(cvy_counted(0, "image"), "0 images");
+    assert_string_equal(cvy_counted(2, "training image"), "2 training images");
+    assert_string_equal(cvy_counted(1, "class"), "1 class");
+    assert_string_equal(cvy_counted(3, "class"), "3 classes");
+    assert_string_equal(cvy_counted(7, "box"), "7 boxes");
+    assert_string_equal(cvy_counted(12, "batch"), "12 batches");
+    assert_string_equal(cvy_counted(INT64_MIN, "path"), "-9223372036854775808 paths");
+    assert_string_equal(first, "1 image");
+}
+
 static void *fail_in_thread(void *context)
 {
     assert_string_equal(cvy_error(), "");
@@ -540,7 +554,8 @@ static void test_types(void **state)
     assert_string_equal(cvy_version(), CONVOY_VERSION);
 }
 
-RUN_TESTS(NULL, NULL, TEST(test_error_text), TEST(test_error_cut), TEST(test_quote), TEST(test_allocation),
-          TEST(test_injected_failures), TEST(test_arena), TEST(test_text), TEST(test_json), TEST(test_doubles),
-          TEST(test_doubles_in_other_locale), TEST(test_log), TEST(test_threads), TEST(test_parallel_failures),
-          TEST(test_machine), TEST(test_cpu_name), TEST(test_peak_memory), TEST(test_giving_back), TEST(test_types))
+RUN_TESTS(NULL, NULL, TEST(test_error_text), TEST(test_error_cut), TEST(test_quote), TEST(test_counted),
+          TEST(test_allocation), TEST(test_injected_failures), TEST(test_arena), TEST(test_text), TEST(test_json),
+          TEST(test_doubles), TEST(test_doubles_in_other_locale), TEST(test_log), TEST(test_threads),
+          TEST(test_parallel_failures), TEST(test_machine), TEST(test_cpu_name), TEST(test_peak_memory),
+          TEST(test_giving_back), TEST(test_types))

@@ -256,7 +256,7 @@ static void bad_files(void **state)
         {"{\"images\": [], \"images\": []}", "there is a second list \"images\""},
         {"{\"images\": [3]}", "an entry is not an object"},
         {"{\"images\": [{}]}", "an image has no \"id\""},
-        {"{\"images\": [{\"id\": \"1\"}]}", "an image has a \"id\" that is not a whole number"},
+        {"{\"images\": [{\"id\": \"1\"}]}", "an image has an \"id\" that is not a whole number"},
         {"{\"images\": [{\"id\": 1.5}]}", "not a whole number"},
         {"{\"images\": [{\"id\": 1e-1}]}", "not a whole number"},
         {"{\"images\": [{\"id\": 9007199254740992.0}]}", "not a whole number"}, /* 2^53: the next one is this, too */
@@ -287,7 +287,7 @@ static void bad_files(void **state)
         {FILE_OF(IMAGE(1), BOX(1, 1, 3, "0, 0, 5, Infinity")), "bad JSON near byte"},
         {FILE_OF(IMAGE(1), "{\"id\": 1, \"image_id\": 1, \"category_id\": 3}"), "an annotation has no \"bbox\""},
         {FILE_OF(IMAGE(1), "{\"id\": 1, \"image_id\": 1, \"bbox\": [0, 0, 1, 1]}"), "has no \"category_id\""},
-        {FILE_OF(IMAGE(1), "{\"id\": 1, \"area\": -1}"), "\"area\" that is not an area"},
+        {FILE_OF(IMAGE(1), "{\"id\": 1, \"area\": -1}"), "an annotation has an \"area\" that is not an area"},
         {FILE_OF(IMAGE(1), "{\"id\": 1, \"iscrowd\": \"no\"}"), "\"iscrowd\" that is not a whole number"},
         {FILE_OF(IMAGE(1), "") "x", "bad JSON near byte"},
         {"{\"images\": [], \"categories\": [{\"id\": 1, \"name\": \"a\"}, {\"id\": 1, \"name\": \"b\"}]}",

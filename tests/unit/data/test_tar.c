@@ -245,7 +245,7 @@ static void samples_are_found(void **state)
     assert_fails(cvy_dataset_open_records(&train, support_folder, false, NULL, 0), CVY_BAD_DATA,
                  "/classes.txt\": lines 2 and 5 name the same class, \"one\"");
     write_classes("zero\rone\rtwo\rthree");
-    assert_fails(cvy_dataset_open_records(&train, support_folder, false, NULL, 0), CVY_BAD_DATA, "names 1 classes");
+    assert_fails(cvy_dataset_open_records(&train, support_folder, false, NULL, 0), CVY_BAD_DATA, "names 1 class");
     write_classes("zero\none\ntwo\nZERO");
     assert_int_equal(cvy_dataset_open_records(&train, support_folder, false, NULL, 0), CVY_OK);
     assert_string_equal(train.classes[3], "ZERO");

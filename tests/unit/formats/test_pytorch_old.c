@@ -91,7 +91,7 @@ static void test_contradictions(void **state)
     REFUSE(START OBJECT PICKLE("](" KEY("3") KEY("8") "e") THREE SEVEN, "\"8\" that nothing names");
     REFUSE(START OBJECT KEYS COUNT("\5") "wxyz" SEVEN, "should have 4 elements and says 5");
     REFUSE(START OBJECT KEYS THREE COUNT("\10") "\0\0\200\77\0\0\0\100", "should have 2 elements and says 8");
-    REFUSE(FILE_BYTES "\0", "continues after its last storage, by 1 bytes");
+    REFUSE(FILE_BYTES "\0", "continues after its last storage, by 1 byte");
     REFUSE(START PICKLE(STATE(KEY("a") ALL(FLOATS, "\3"))) PICKLE("](" KEY("7") "e") SEVEN, "reaches to element 2");
 }
 
