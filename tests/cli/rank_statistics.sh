@@ -28,5 +28,18 @@ awk -v a="$(loss_of own)" -v b="$alone" 'BEGIN { d = a - b; exit !(a > 0 && (d >
     fail "each rank's own statistics give the loss of rank 0's, $alone: the ranks have the same, or the rule does nothing"
 expect_sentence 2 'options --quantize and --running-statistics own exclude each other' "$convoy" -q train data --quantize \
     --running-statistics own --processes 2
+# What only several processes can have is named where there is one, if somebody asked for it; the recipe has it too.
+alone() { "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 5 --dry-run "$@"; }
+expect_sentence 0 'warning: option --running-statistics has no effect: there is one process$' alone --running-statistics own
+expect_sentence 0 'warning: option --sync-bn has no effect: there is one process$' alone --sync-bn --running-statistics rank0
+expect_sentence 0 'warning: options --sync-bn, --gradient-compression, --running-statistics have no effect: there is one process$' \
+    alone --running-statistics own --gradient-compression bf16 --sync-bn
+printf "running-statistics = own\n" >own.recipe
+for options in '--gradient-compression none' '--recipe own.recipe' '--sync-bn --processes 2'; do
+    # shellcheck disable=SC2086 # several words
+    expect 0 alone $options
+    checks=$((checks + 1))
+    grep -q 'no effect' err && { fail "$options is said to have no effect"; show; }
+done
 expect_sentence 2 'running-statistics.*(rank0|own)' "$convoy" train data --running-statistics mean
 finish

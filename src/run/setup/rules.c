@@ -300,6 +300,31 @@ static cvy_status check_quantization(const struct cvy_run *run)
     return CVY_OK;
 }
 
+/* What was asked for and only several processes can have. */
+static void warn_alone(const struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->config->options;
+    const struct {
+        const char *name;
+        bool set;
+    } options[] = {{"sync-bn", o->sync_bn},
+                   {"gradient-compression", strcmp(o->gradient_compression, "none") != 0},
+                   {"running-statistics", strcmp(o->running_statistics, "own") == 0}};
+    char names[96] = "";
+    int count = 0;
+
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        const size_t used = strlen(names);
+
+        if (!options[i].set || cvy_option_source_of(o, options[i].name) != CVY_FROM_FLAG)
+            continue;
+        snprintf(names + used, sizeof names - used, "%s--%s", count++ ? ", " : "", options[i].name);
+    }
+    if (count > 0 && run->ranks.comm.world == 1 && !o->evaluate)
+        cvy_log(CVY_LOG_WARNING, "option%s %s %s no effect: there is one process", count == 1 ? "" : "s", names,
+                count == 1 ? "has" : "have");
+}
+
 cvy_status cvy_run_resolve_rules(struct cvy_run *run)
 {
     struct cvy_train_options *o = &run->resolving->options;
@@ -315,5 +340,6 @@ cvy_status cvy_run_resolve_rules(struct cvy_run *run)
     CVY_TRY(choose_decay(o, &decay));
     if (decay == CVY_DECAY_ALL) /* saved under one name: a resumed run does not know which option came first */
         snprintf(o->weight_decay_rule, sizeof o->weight_decay_rule, "all");
+    warn_alone(run);
     return check_judge(o);
 }
