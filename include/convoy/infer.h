@@ -150,7 +150,8 @@ struct cvy_evaluation {
     int64_t images, skipped;
     double images_per_second;
     int32_t batch_size;
-    /* ms of a batch, from its images to its results, without waiting for data */
+    /* ms of a batch, from its images to its results, without waiting for data; the first batch counts only if there is
+     * no other */
     double latency_average, latency_p50, latency_p90, latency_p95, latency_p99;
     bool detection;   /* a detector's: top1, top5 and loss are 0 */
     double stats[12]; /* and these are COCO's (doc/detection.md), fractions; -1 where there is nothing to find */

@@ -431,15 +431,16 @@ cvy_status cvy_predictor_time_batches(const struct cvy_source *source, struct cv
 void cvy_predictor_set_latencies(const struct cvy_predictor *predictor, const struct cvy_pass *pass,
                                  struct cvy_evaluation *result)
 {
-    double sum = 0;
+    const int64_t first = pass->batches > 1, count = pass->batches - first; /* what the first one warms up */
+    double *seconds = pass->latency + first, sum = 0;
 
-    for (int64_t i = 0; i < pass->batches; i++)
-        sum += pass->latency[i];
-    cvy_sort_values(pass->latency, pass->batches);
+    for (int64_t i = 0; i < count; i++)
+        sum += seconds[i];
+    cvy_sort_values(seconds, count);
     result->batch_size = predictor->batch_size;
-    result->latency_average = pass->batches > 0 ? 1000 * sum / (double)pass->batches : 0;
-    result->latency_p50 = 1000 * cvy_quantile(pass->latency, pass->batches, 0.50);
-    result->latency_p90 = 1000 * cvy_quantile(pass->latency, pass->batches, 0.90);
-    result->latency_p95 = 1000 * cvy_quantile(pass->latency, pass->batches, 0.95);
-    result->latency_p99 = 1000 * cvy_quantile(pass->latency, pass->batches, 0.99);
+    result->latency_average = count > 0 ? 1000 * sum / (double)count : 0;
+    result->latency_p50 = 1000 * cvy_quantile(seconds, count, 0.50);
+    result->latency_p90 = 1000 * cvy_quantile(seconds, count, 0.90);
+    result->latency_p95 = 1000 * cvy_quantile(seconds, count, 0.95);
+    result->latency_p99 = 1000 * cvy_quantile(seconds, count, 0.99);
 }

@@ -88,7 +88,8 @@ CVY_CHECKED cvy_status cvy_predictor_open_source(const struct cvy_predictor *pre
  * no image. */
 CVY_CHECKED cvy_status cvy_predictor_list(const struct cvy_predictor *predictor, const char *const *paths, size_t count,
                                           struct cvy_dataset *dataset);
-/* Memory for the latencies of a pass over this source, freed with cvy_free, and what they come to. */
+/* Memory for the latencies of a pass over this source, freed with cvy_free, and what they come to: of all batches but
+ * the first, which finds caches cold and memory untouched, unless it is the only one. */
 CVY_CHECKED cvy_status cvy_predictor_time_batches(const struct cvy_source *source, struct cvy_pass *pass);
 void cvy_predictor_set_latencies(const struct cvy_predictor *predictor, const struct cvy_pass *pass,
                                  struct cvy_evaluation *result);
