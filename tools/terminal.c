@@ -176,7 +176,7 @@ const char *counted(int64_t count, const char *noun)
     char *out = buffers[turn++ % 8];
     const size_t length = strlen(noun);
     const char last = noun[length - 1];
-    const bool hisses = last == 's' || last == 'x' || (last == 'h' && strchr("cs", noun[length - 2]));
+    const bool hisses = last == 's' || last == 'x' || (length > 3 && strcmp(noun + length - 3, "tch") == 0);
 
     snprintf(out, sizeof(buffers[0]), "%" PRId64 " %s%s", count, noun, count == 1 ? "" : hisses ? "es" : "s");
     return out;

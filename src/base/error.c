@@ -159,13 +159,18 @@ void cvy_escape_controls(char *text)
     }
 }
 
-/* "es" after a hissing sound: classes, boxes, batches. */
+/* "es" after a hissing sound: classes, boxes, batches, but epochs. */
 static const char *plural_ending(const char *noun)
 {
+    static const char *const hissing[] = {"s", "x", "sh", "tch"};
     const size_t length = strlen(noun);
-    const char last = length > 0 ? noun[length - 1] : '\0', before = length > 1 ? noun[length - 2] : '\0';
 
-    return last == 's' || last == 'x' || (last == 'h' && (before == 'c' || before == 's')) ? "es" : "s";
+    for (size_t i = 0; i < sizeof hissing / sizeof *hissing; i++) {
+        const size_t end = strlen(hissing[i]);
+        if (length >= end && strcmp(noun + length - end, hissing[i]) == 0)
+            return "es";
+    }
+    return "s";
 }
 
 const char *cvy_counted(int64_t count, const char *noun)

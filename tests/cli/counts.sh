@@ -20,6 +20,9 @@ expect_text err '^wrote the indexes of 2 files with 2 records to "indexes"$'
 expect 0 "$convoy" dataset pack one packed
 expect_text err '^wrote 1 training and 1 validation image of 1 class to 1 and 1 file in "packed" \([0-9.]+ MiB\); 0 were encoded anew, 0 left out$'
 expect 0 tiny_train data --epochs 1 --prof 1 --threads 1 --workers 1 --workspace run
+expect_text out '^1 epoch, 1 step in '
+expect 0 tiny_train data --epochs 2 --prof 2 --training-only --no-checkpoints --workspace runs
+expect_text out '^2 epochs, 4 steps in '
 expect 0 "$convoy" info --threads 1 --plan run
 expect_text out '^plan +inference of 1 image, .* 1 thread: [0-9]+ steps$'
 expect 2 "$convoy" -q train one --arch resnet18 --image-size 32 --batch-size 8 --lr 0.1

@@ -22,7 +22,8 @@
 
 static void test_counted(void **state)
 {
-    const char *first = cvy_counted(1, "image"); /* all of these in one sentence */
+    assert_string_equal(cvy_counted(2, "epoch"), "2 epochs");
+    const char *first = cvy_counted(1, "image"); /* this one and seven more in one sentence */
 
     assert_string_equal(cvy_counted(0, "image"), "0 images");
     assert_string_equal(cvy_counted(2, "training image"), "2 training images");
