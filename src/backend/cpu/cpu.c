@@ -91,6 +91,8 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
              cpu_onednn_version());
     cvy_status status = cpu_onednn_open(cpu);
     if (status == CVY_OK)
+        status = cpu_choose_winograd(cpu);
+    if (status == CVY_OK)
         status = cpu_choose_layout(cpu);
     if (status == CVY_OK)
         status = cpu_choose_chunks(cpu);
@@ -150,6 +152,12 @@ static cvy_status cpu_synchronize(cvy_device *device)
         .release = cpu_state_release, .candidate = true, .lead = (ahead)                                               \
     }
 #define WAITING 0.15
+/* Winograd's algorithm with tiles of 2 x 2 or 4 x 4 outputs, forward and the gradient of the data. */
+#define WINOGRAD(ID, text, tile)                                                                                       \
+    {                                                                                                                  \
+        .op = CVY_OP_##ID, .name = "cpu." text, .prepare = cpu_winograd_##tile##_prepare, .run = cpu_winograd_run,     \
+        .release = cpu_state_release, .candidate = true                                                                \
+    }
 /* The same where weights do not change: always taken, for the choice must not depend on the number of images. */
 #define CONSTANT(ID, text, function)                                                                                   \
     {                                                                                                                  \
@@ -200,6 +208,11 @@ static const struct cvy_kernel kernels[] = {
      .run = cpu_reorder_tiles_run,
      .release = cpu_state_release},
     {.op = CVY_OP_REORDER,
+     .name = "cpu.reorder_winograd",
+     .prepare = cpu_reorder_winograd_prepare,
+     .run = cpu_reorder_winograd_run,
+     .release = cpu_state_release},
+    {.op = CVY_OP_REORDER,
      .name = "cpu.reorder_sign",
      .prepare = cpu_reorder_sign_prepare,
      .run = cpu_reorder_sign_run,
@@ -219,14 +232,19 @@ static const struct cvy_kernel kernels[] = {
     CONSTANT(CONV2D, "conv2d_constant_window_tiles", cpu_tile_window),
     OWN(CONV2D, "conv2d_tiles", cpu_tile_product, 0),
     OWN(CONV2D, "conv2d_window_tiles", cpu_tile_window, 0),
+    WINOGRAD(CONV2D, "conv2d_winograd_4x4", 4x4),
+    WINOGRAD(CONV2D, "conv2d_winograd_2x2", 2x2),
     ONEDNN(CONV2D, "conv2d_winograd", cpu_conv2d_winograd_prepare),
     ONEDNN(CONV2D, "conv2d", cpu_conv2d_prepare),
     KERNEL(CONV2D_BWD_DATA, grouped_conv2d_bwd_data),
     OWN(CONV2D_BWD_DATA, "conv2d_bwd_data_tiles", cpu_tile_product_bwd_data, 0),
     OWN(CONV2D_BWD_DATA, "conv2d_bwd_data_window_tiles", cpu_tile_window_bwd_data, 0),
+    WINOGRAD(CONV2D_BWD_DATA, "conv2d_winograd_4x4_bwd_data", 4x4),
+    WINOGRAD(CONV2D_BWD_DATA, "conv2d_winograd_2x2_bwd_data", 2x2),
     ONEDNN(CONV2D_BWD_DATA, "conv2d_winograd_bwd_data", cpu_conv2d_winograd_prepare),
     ONEDNN(CONV2D_BWD_DATA, "conv2d_bwd_data", cpu_conv2d_prepare),
     KERNEL(CONV2D_BWD_WEIGHTS, grouped_conv2d_bwd_weights),
+    OWN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_4x4_bwd_weights", cpu_winograd_gradient, WAITING),
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_bwd_weights", cpu_conv2d_winograd_prepare),
     OWN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights_tiles", cpu_tile_gradient, WAITING),
     OWN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights_bf16", cpu_weight_gradient, WAITING),

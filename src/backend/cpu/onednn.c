@@ -91,24 +91,6 @@ static void forget_layouts(void)
 
 /* ---- the device ---- */
 
-static cvy_status read_winograd(struct cpu_device *device)
-{
-    static const char *const names[] = {[CPU_WINOGRAD_NONE] = "0",
-                                        [CPU_WINOGRAD_WEIGHTS] = "weights",
-                                        [CPU_WINOGRAD_AUTO] = "auto",
-                                        [CPU_WINOGRAD_ALL] = "1"};
-    const char *given = getenv("CONVOY_CPU_WINOGRAD");
-    size_t i = CPU_WINOGRAD_AUTO;
-    if (given && given[0])
-        for (i = 0; i < sizeof(names) / sizeof(names[0]) && strcmp(given, names[i]) != 0; i++)
-            ;
-    if (i == sizeof(names) / sizeof(names[0]))
-        return cvy_fail(CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights, auto or 1, not %s", cvy_quote(given));
-    device->onednn->winograd = (enum cpu_winograd)i;
-    cpu_add_setting(device, "CONVOY_CPU_WINOGRAD", names[i]);
-    return CVY_OK;
-}
-
 cvy_status cpu_onednn_open(struct cpu_device *device)
 {
     struct cpu_onednn *onednn = cvy_calloc(1, sizeof(*onednn));
@@ -128,9 +110,8 @@ cvy_status cpu_onednn_open(struct cpu_device *device)
     if (isa < CVY_ISA_AVX512_BF16 || (isa < CVY_ISA_AMX_BF16 && getenv("CONVOY_CPU_ISA")))
         (void)dnnl_set_max_cpu_isa(same[isa]);
     CVY_TRY(onednn_check(dnnl_engine_create(&onednn->engine, dnnl_cpu, 0), "cannot make an engine"));
-    CVY_TRY(onednn_check(dnnl_stream_create(&onednn->stream, onednn->engine, dnnl_stream_default_flags),
-                         "cannot make a stream"));
-    return read_winograd(device);
+    return onednn_check(dnnl_stream_create(&onednn->stream, onednn->engine, dnnl_stream_default_flags),
+                        "cannot make a stream");
 }
 
 void cpu_onednn_close(struct cpu_device *device)
@@ -324,7 +305,8 @@ cvy_status cpu_opaque_reorder_prepare(cvy_device *device, struct cvy_op_desc *de
     CVY_TRY(cpu_expect_images(desc, 1U, 1U, 0, 0));
     if ((!from_opaque && x->layout.kind != CVY_LAYOUT_PLAIN) || (!to_opaque && y->layout.kind != CVY_LAYOUT_PLAIN) ||
         (!from_opaque && !to_opaque) || cpu_tile_weights_bytes(x) > 0 || cpu_tile_weights_bytes(y) > 0 ||
-        cpu_is_sign(&x->layout) || cpu_is_sign(&y->layout))
+        cpu_winograd_weights_bytes(x) > 0 || cpu_winograd_weights_bytes(y) > 0 || cpu_is_sign(&x->layout) ||
+        cpu_is_sign(&y->layout))
         return cvy_fail(CVY_UNAVAILABLE, "this kernel reorders plain and opaque weights only");
     struct onednn_call *call = cvy_calloc(1, sizeof(*call));
     if (!call)

@@ -10,19 +10,9 @@ struct known_layout {
     struct known_layout *next;
     onednn_md desc;
 };
-/* Where Winograd's algorithm is used: CONVOY_CPU_WINOGRAD=0 (nowhere), weights (weight gradients), auto (the default:
- * weight gradients, and the forward pass of inference), 1 (everywhere). Measured against double on the 3x3 layers of a
- * ResNet-50, its error is 4 to 5 times that of the direct algorithm for outputs and input gradients, but 0.3 to 2 times
- * for weight gradients, where the direct algorithm sums long rows in float; there it is 3 to 3.5 times as fast. Over a
- * whole network the logits of inference stay within twice PyTorch's error, but twenty training steps do not stay
- * within four times (resnet18: 4.9). oneDNN 3.x has no Winograd any more: there the direct algorithm is taken, whatever
- * is asked for. */
-enum cpu_winograd { CPU_WINOGRAD_NONE, CPU_WINOGRAD_WEIGHTS, CPU_WINOGRAD_AUTO, CPU_WINOGRAD_ALL };
-
 struct cpu_onednn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    enum cpu_winograd winograd;
 };
 
 /* A prepared primitive with its arguments: where each comes from is fixed, the pointers are put in by each run. */

@@ -152,26 +152,13 @@ static const char *implementation_of(dnnl_primitive_desc_t desc)
     return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&name) == dnnl_success ? name : "";
 }
 
-/* Winograd's algorithm is for 3x3 kernels at stride 1 in f32; oneDNN may refuse these too. */
-static cvy_status expect_winograd(const struct cpu_device *device, const struct conv *conv,
-                                  struct cvy_kernel_plan *plan)
+/* Which setting oneDNN's tiles, of 4 x 4, are used from on. */
+static enum cpu_winograd least_for(const struct conv *conv)
 {
-    const struct cvy_conv2d_attr *attr = conv->attr;
     const bool of_inference = conv->op == CVY_OP_CONV2D && conv->inference && !conv->training;
-    const enum cpu_winograd required = conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? CPU_WINOGRAD_WEIGHTS
-                                       : of_inference                        ? CPU_WINOGRAD_AUTO
-                                                                             : CPU_WINOGRAD_ALL;
-    bool fits = attr->groups == 1 && conv->x->dtype == CVY_F32;
-    for (int i = 0; i < 2; i++)
-        fits = fits && attr->kernel[i] == 3 && attr->stride[i] == 1 && attr->dilation[i] == 1;
-    plan->quiet = !fits;
-    if (!fits)
-        return cvy_fail(CVY_UNAVAILABLE, "only 3x3 kernels at stride 1 in f32");
-    if (cpu_prefers_nhwc(device, conv->images, conv->x->dtype))
-        return cvy_fail(CVY_UNAVAILABLE, "images are channels-last");
-    if (device->base.checked && conv->op != CVY_OP_CONV2D_BWD_WEIGHTS)
-        return cvy_fail(CVY_UNAVAILABLE, "weights transformed for Winograd cannot be read back by the check device");
-    return device->onednn->winograd >= required ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "%s", device->base.settings);
+    return conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? CPU_WINOGRAD_WEIGHTS
+           : of_inference                        ? CPU_WINOGRAD_AUTO
+                                                 : CPU_WINOGRAD_ALL;
 }
 
 /* Adds "nChw16c/nChw16c skipped: ref:any" to the reason that `info --plan` shows. */
@@ -283,7 +270,7 @@ static cvy_status prepare(cvy_device *device, dnnl_alg_kind_t algorithm, struct 
     CVY_TRY(cpu_expect_images(desc, ~(desc->op == CVY_OP_CONV2D ? 1U << 2 : 0U), weights_too ? 1U : 0U, 0, 0));
     struct conv conv = conv_of(desc);
     if (algorithm == dnnl_convolution_winograd)
-        CVY_TRY(expect_winograd(cpu_of(device), &conv, plan));
+        CVY_TRY(cpu_expect_winograd(cpu_of(device), desc, least_for(&conv), plan));
     struct onednn_call *call = cvy_calloc(1, sizeof(*call));
     if (!call)
         return cvy_fail_memory(sizeof(*call), "the state of a kernel");

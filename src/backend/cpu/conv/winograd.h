@@ -1,0 +1,56 @@
+/* Convolutions by Winograd's algorithm in fp32: what prepare() computes and run() reads. Explained in winograd.c. */
+#ifndef CVY_BACKEND_CPU_CONV_WINOGRAD_H
+#define CVY_BACKEND_CPU_CONV_WINOGRAD_H
+
+#include "backend/cpu/conv/places.h"
+#include "backend/cpu/conv/winograd_loops.h"
+#include "backend/cpu/cpu.h"
+
+/* Tiles of one convolution: rows of them, those of all images one after the other. */
+struct winograd {
+    const struct cpu_winograd_loops *loops;
+    int32_t kind, side; /* of a tile: 0 and 2, or 1 and 4 */
+    int32_t frequencies;
+    int32_t source[2], aim[2];                 /* rows and columns of the images */
+    int32_t pad[2];                            /* output (0, 0) reads the source from (-pad[0], -pad[1]) on */
+    int32_t source_blocks, aim_blocks, panels; /* panels: of the aim's channels */
+    int32_t tile_rows, tile_columns;           /* of an image */
+    int64_t rows;                              /* of tiles, of all images */
+    int32_t chunk_rows;                        /* that are worked on at a time */
+    int32_t chunk_tiles;
+    size_t source_plane, aim_plane; /* floats from one frequency of a chunk to the next */
+    enum cvy_activation activation;
+};
+
+/* The loops for this processor; NULL: none. */
+const struct cpu_winograd_loops *winograd_loops_here(void);
+/* CVY_UNAVAILABLE with a sentence where the algorithm does not fit the convolution, or is not to be used there.
+ * `least`: the setting from which on it is used. */
+CVY_CHECKED cvy_status winograd_expect(const struct cpu_device *device, const struct cvy_op_desc *desc,
+                                       enum cpu_winograd least, struct cvy_kernel_plan *plan);
+/* Tiles of `side` for outputs as large as `aim`, which read `source`. Chunks are left to winograd_cut. */
+struct winograd winograd_of(int32_t side, const struct cvy_tensor *source, const struct cvy_tensor *aim);
+/* Chunks whose numbers take about `bytes`: source_tile and aim_tile floats of a frequency for each tile. */
+void winograd_cut(struct winograd *s, size_t bytes, size_t source_tile, size_t aim_tile);
+
+/* One row of tiles of a chunk. */
+struct winograd_row {
+    int64_t image;
+    int32_t row;  /* of the image's tiles */
+    int32_t tile; /* of the chunk, the first one */
+};
+static inline struct winograd_row winograd_row_at(const struct winograd *s, int64_t first, int32_t row)
+{
+    return (struct winograd_row){.image = (first + row) / s->tile_rows,
+                                 .row = (int32_t)((first + row) % s->tile_rows),
+                                 .tile = row * s->tile_columns};
+}
+
+/* Where a block of channels of an image begins. */
+static inline size_t winograd_block(const struct winograd *s, const int32_t extent[2], int32_t blocks, int64_t image,
+                                    int32_t block)
+{
+    return (size_t)(image * blocks + block) * (size_t)extent[0] * (size_t)extent[1] * (size_t)s->loops->lanes;
+}
+
+#endif
