@@ -8,7 +8,7 @@ function(convoy_instruction_options source out)
     set(${out} -mavx512bf16 ${avx512} -ffp-contract=fast PARENT_SCOPE)
   elseif(source MATCHES "_(avx512_vnni|amx_int8)\\.c$") # not contracted: every device gives the same bytes
     set(${out} -mavx512vnni ${avx512} -ffp-contract=off PARENT_SCOPE)
-  elseif(source MATCHES "_avx_vnni\\.c$") # vpdpbusd is written out
+  elseif(source MATCHES "(_avx_vnni|/int8_avx2)\\.c$") # likewise; vpdpbusd is written out
     set(${out} ${avx2} -ffp-contract=off PARENT_SCOPE)
   elseif(source MATCHES "_avx512\\.c$")
     set(${out} ${avx512} -ffp-contract=fast PARENT_SCOPE)

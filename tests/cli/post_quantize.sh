@@ -29,7 +29,7 @@ expect 0 "$convoy" -q classify data/val/*/000000.* --weights int8.safetensors
 expect 0 "$convoy" -q bench infer --weights int8.safetensors --data data --iterations 1 --batch-size 10
 
 # In integers where the processor has them, else in floats; the reference computes in integers everywhere.
-expect 0 env CONVOY_CPU_ISA=avx2 "$convoy" info int8.safetensors
+expect 0 env CONVOY_CPU_ISA=base "$convoy" info int8.safetensors
 expect_text out '^inference +in floats'
 expect_text out '^plan +inference of 1 image, fp32,'
 expect 0 "$convoy" info int8.safetensors --plan --runs 1 --device ref

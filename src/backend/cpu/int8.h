@@ -9,7 +9,7 @@
 #include "graph/int8.h"
 
 /* Output channels of a panel, in vectors of 16; pixels of a tile. */
-enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7, CPU_INT8_NARROW_TILE = 6 /* AVX-VNNI */ };
+enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7, CPU_INT8_NARROW_TILE = 6 /* without AVX-512 */ };
 /* Where sums and ends are woven into each other: pixels of a tile, the fewest steps of four channels, and the most,
  * beyond which the ends are no matter and smaller tiles are slower. */
 enum { CPU_INT8_WOVEN_TILE = 6, CPU_INT8_WOVEN_QUADS = 12, CPU_INT8_WOVEN_MOST = 128 };
@@ -97,7 +97,8 @@ struct cpu_int8_kernels {
                   int32_t y_zero);
 };
 
-extern const struct cpu_int8_kernels cpu_int8_kernels_base, cpu_int8_kernels_avx_vnni, cpu_int8_kernels_avx512_vnni;
+extern const struct cpu_int8_kernels cpu_int8_kernels_base, cpu_int8_kernels_avx2, cpu_int8_kernels_avx_vnni,
+    cpu_int8_kernels_avx512_vnni;
 
 /* Layouts of bytes: channels-last. */
 struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape);

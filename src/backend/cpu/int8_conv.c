@@ -25,6 +25,8 @@ const struct cpu_int8_kernels *cpu_choose_int8(bool *products)
         kernels = CVY_IF_AVX(&cpu_int8_kernels_avx512_vnni);
     else if (there & CVY_INT8_AVX_VNNI)
         kernels = CVY_IF_AVX(&cpu_int8_kernels_avx_vnni);
+    else if (cvy_cpu_isa() == CVY_ISA_AVX2) /* with AVX-512, floats are faster */
+        kernels = CVY_IF_AVX(&cpu_int8_kernels_avx2);
     *products = kernels->conv;
     return kernels;
 }

@@ -12,7 +12,6 @@
 
 #include "backend/cpu/conv/winograd.h"
 #include "backend/cpu/conv/winograd_weights.h"
-#include "base/system.h"
 
 #define CHUNK_BYTES ((size_t)8 << 20)
 #define DEPTH       256 /* channels of the source that a panel of weights has at a time: they stay in the first cache */
@@ -52,18 +51,6 @@ cvy_status cpu_expect_winograd(const struct cpu_device *device, const struct cvy
     if (device->base.checked && desc->op != CVY_OP_CONV2D_BWD_WEIGHTS)
         return cvy_fail(CVY_UNAVAILABLE, "weights transformed for Winograd cannot be read back by the check device");
     return device->winograd >= least ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "%s", device->base.settings);
-}
-
-const struct cpu_winograd_loops *winograd_loops_here(void)
-{
-    static const struct cpu_winograd_loops *const tables[] = {
-        [CVY_ISA_BASE] = NULL,
-        [CVY_ISA_AVX2] = CVY_IF_AVX(&cpu_winograd_avx2),
-        [CVY_ISA_AVX512] = CVY_IF_AVX(&cpu_winograd_avx512),
-        [CVY_ISA_AVX512_BF16] = CVY_IF_AVX(&cpu_winograd_avx512),
-        [CVY_ISA_AMX_BF16] = CVY_IF_AVX(&cpu_winograd_avx512),
-    };
-    return tables[cvy_cpu_isa()];
 }
 
 cvy_status winograd_expect(const struct cpu_device *device, const struct cvy_op_desc *desc, enum cpu_winograd least,

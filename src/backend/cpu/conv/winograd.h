@@ -22,8 +22,6 @@ struct winograd {
     enum cvy_activation activation;
 };
 
-/* The loops for this processor; NULL: none. */
-const struct cpu_winograd_loops *winograd_loops_here(void);
 /* CVY_UNAVAILABLE with a sentence where the algorithm does not fit the convolution, or is not to be used there.
  * `least`: the setting from which on it is used. */
 CVY_CHECKED cvy_status winograd_expect(const struct cpu_device *device, const struct cvy_op_desc *desc,

@@ -67,4 +67,7 @@ struct cpu_winograd_loops {
 
 extern const struct cpu_winograd_loops cpu_winograd_avx2, cpu_winograd_avx512;
 
+/* Those for this processor; NULL: none. */
+const struct cpu_winograd_loops *winograd_loops_here(void);
+
 #endif

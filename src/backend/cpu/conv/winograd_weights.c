@@ -1,9 +1,8 @@
 /* Weights of convolutions by Winograd's algorithm: transformed for a layer's whole life where they do not change, or
  * for a pass. They cannot be read back. */
-#include <string.h>
-
-#include "backend/cpu/conv/winograd.h"
 #include "backend/cpu/conv/winograd_weights.h"
+#include "backend/cpu/conv/places.h"
+#include "backend/cpu/conv/winograd_loops.h"
 
 /* Opaque layouts are told apart by the size of their details. */
 struct transformed {

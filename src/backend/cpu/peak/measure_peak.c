@@ -23,13 +23,15 @@ static const struct cpu_peak *peak_of(enum cvy_isa isa)
 typedef double (*loop_function)(int64_t rounds);
 
 /* NULL: none. */
-static loop_function int8_loop(unsigned int8)
+static loop_function int8_loop(unsigned int8, enum cvy_isa isa)
 {
     if (int8 & CVY_INT8_AMX)
         return CVY_IF_AVX(cpu_peak_int8_amx);
     if (int8 & CVY_INT8_AVX512_VNNI)
         return CVY_IF_AVX(cpu_peak_int8_avx512);
-    return int8 & CVY_INT8_AVX_VNNI ? CVY_IF_AVX(cpu_peak_int8_avx2) : NULL;
+    if (int8 & CVY_INT8_AVX_VNNI)
+        return CVY_IF_AVX(cpu_peak_int8_avx2);
+    return isa == CVY_ISA_AVX2 ? CVY_IF_AVX(cpu_peak_int8_words) : NULL;
 }
 
 /* The most operations a second of all threads together, in repeats of about 2 ms. All repeats are one parallel region:
@@ -108,7 +110,7 @@ static double max_bytes_per_second(const cvy_device *device, const struct cpu_pe
 cvy_status cpu_device_peak(cvy_device *device, enum cvy_peak_part last, struct cvy_device_peak *limits)
 {
     const struct cpu_peak *peak = peak_of(cvy_cpu_isa());
-    const loop_function int8 = int8_loop(cvy_cpu_int8());
+    const loop_function int8 = int8_loop(cvy_cpu_int8(), cvy_cpu_isa());
     const double seconds = last < CVY_PEAK_MEMORY ? briefly : long_enough;
     float *memory;
 
