@@ -169,7 +169,7 @@ class Bench:
         worker = self.workers.get((case, side))
         if worker is None or not worker.ready:
             return None
-        clock = threading.Timer(min(30, max(1, self.left() + 1)), self.stop, [worker])
+        clock = threading.Timer(min(90, max(1, self.left() + 1)), self.stop, [worker])
         clock.start()
         try:
             worker.stdin.write(f"{seconds}\n")

@@ -4,7 +4,7 @@
 #include "backend/cpu/int8_avx2_ends.inc"
 
 /* Steps of four channels whose pixels are widened at a time. */
-enum { SLICE = 128 };
+enum { SLICE = 64 };
 
 /* The sum with the products of four unsigned and four signed bytes for each lane. */
 INLINE __m256i add_products(__m256i sum, __m256i x, __m256i w)
