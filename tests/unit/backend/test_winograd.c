@@ -298,6 +298,38 @@ static void test_settings(void **state)
     tear_down_problem(&p);
 }
 
+/* What would take hundreds of mebibytes beside the images is left to others. */
+static void test_memory(void **state)
+{
+    static const struct {
+        int64_t channels, kernels, columns;
+        bool fits;
+    } sizes[] = {{64, 64, 1000, true}, {512, 512, 7, true}, {4096, 4096, 7, false}, {64, 64, 1 << 20, false}};
+    static const enum cvy_op ops[] = {CVY_OP_CONV2D, CVY_OP_CONV2D_BWD_DATA, CVY_OP_CONV2D_BWD_WEIGHTS};
+
+    (void)state;
+    for (size_t i = 0; i < 3 * sizeof sizes / sizeof *sizes; i++) {
+        const int64_t channels = sizes[i / 3].channels, kernels = sizes[i / 3].kernels, columns = sizes[i / 3].columns;
+        const struct problem p = {
+            .op = ops[i % 3],
+            .attr = {.kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad = {1, 1, 1, 1}, .groups = 1},
+            .x = tensor_of(1, channels, 8, columns),
+            .y = tensor_of(1, kernels, 8, columns),
+            .w = tensor_of(kernels, channels, 3, 3)};
+        struct cvy_op_desc desc = describe(&p);
+        struct cvy_kernel_plan plan = {.in_place = {-1}};
+        const cvy_status status =
+            (p.op == CVY_OP_CONV2D_BWD_WEIGHTS ? cpu_winograd_gradient_prepare
+                                               : cpu_winograd_4x4_prepare)(devices[1], &desc, &plan);
+        assert_int_equal(status, sizes[i / 3].fits ? CVY_OK : CVY_UNAVAILABLE);
+        if (status == CVY_OK)
+            assert_in_range(plan.scratch_bytes, 1, (size_t)64 << 20);
+        else
+            assert_non_null(strstr(cvy_error(), "MiB"));
+        cpu_state_release(devices[1], &plan);
+    }
+}
+
 static int open_devices(void **state)
 {
     (void)state;
@@ -322,7 +354,8 @@ static int close_devices(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_problems), cmocka_unit_test(test_settings)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_problems), cmocka_unit_test(test_settings),
+                                       cmocka_unit_test(test_memory)};
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

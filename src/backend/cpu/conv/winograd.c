@@ -14,6 +14,7 @@
 #include "backend/cpu/conv/winograd_weights.h"
 
 #define CHUNK_BYTES ((size_t)8 << 20)
+#define MOST_BYTES  ((size_t)256 << 20) /* of a row of tiles, and of weights or their gradients */
 #define DEPTH       256 /* channels of the source that a panel of weights has at a time: they stay in the first cache */
 
 cvy_status cpu_choose_winograd(struct cpu_device *device)
@@ -101,15 +102,21 @@ static size_t odd_lines(size_t floats)
     return (lines | 1) * 64 / sizeof(float);
 }
 
-void winograd_cut(struct winograd *s, size_t bytes, size_t source_tile, size_t aim_tile)
+cvy_status winograd_cut(struct winograd *s, size_t bytes, size_t source_tile, size_t aim_tile)
 {
-    const size_t row = (size_t)s->frequencies * (source_tile + aim_tile) * sizeof(float) * (size_t)s->tile_columns;
+    const size_t all = (size_t)s->frequencies * sizeof(float); /* frequencies of a number */
+    const size_t row = all * (source_tile + aim_tile) * (size_t)s->tile_columns;
+    const size_t channels = (size_t)s->source_blocks * (size_t)s->loops->lanes;
+    const size_t weights = all * channels * (size_t)s->panels * (size_t)s->loops->panel_lanes;
     const int64_t most = larger((int64_t)(bytes / row), 1);
 
+    if (row > MOST_BYTES || weights > MOST_BYTES)
+        return cvy_fail(CVY_UNAVAILABLE, "more than %zu MiB of a row of tiles or of weights", MOST_BYTES >> 20);
     s->chunk_rows = (int32_t)divide_up(s->rows, divide_up(s->rows, most));
     s->chunk_tiles = s->chunk_rows * s->tile_columns;
     s->source_plane = odd_lines((size_t)s->chunk_tiles * source_tile);
     s->aim_plane = odd_lines((size_t)s->chunk_tiles * aim_tile);
+    return CVY_OK;
 }
 
 /* ---- planning ---- */
@@ -138,7 +145,8 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     for (int i = 0; i < 2; i++)
         s.pad[i] = backward ? 2 - attr->pad[2 * i] : attr->pad[2 * i];
     s.activation = backward ? CVY_ACTIVATION_NONE : attr->activation;
-    winograd_cut(&s, CHUNK_BYTES, (size_t)source->shape.dim[1], (size_t)s.panels * (size_t)s.loops->panel_lanes);
+    CVY_TRY(
+        winograd_cut(&s, CHUNK_BYTES, (size_t)source->shape.dim[1], (size_t)s.panels * (size_t)s.loops->panel_lanes));
     plan->scratch_bytes = (size_t)s.frequencies * (s.source_plane + s.aim_plane) * sizeof(float);
     snprintf(plan->implementation, sizeof(plan->implementation), "winograd%dx%d:%s", (int)side, (int)side,
              s.loops->isa);

@@ -28,8 +28,9 @@ CVY_CHECKED cvy_status winograd_expect(const struct cpu_device *device, const st
                                        enum cpu_winograd least, struct cvy_kernel_plan *plan);
 /* Tiles of `side` for outputs as large as `aim`, which read `source`. Chunks are left to winograd_cut. */
 struct winograd winograd_of(int32_t side, const struct cvy_tensor *source, const struct cvy_tensor *aim);
-/* Chunks whose numbers take about `bytes`: source_tile and aim_tile floats of a frequency for each tile. */
-void winograd_cut(struct winograd *s, size_t bytes, size_t source_tile, size_t aim_tile);
+/* Chunks whose numbers take about `bytes`: source_tile and aim_tile floats of a frequency for each tile.
+ * CVY_UNAVAILABLE with a sentence where a single row of tiles or the weights would take far too much. */
+CVY_CHECKED cvy_status winograd_cut(struct winograd *s, size_t bytes, size_t source_tile, size_t aim_tile);
 
 /* One row of tiles of a chunk. */
 struct winograd_row {

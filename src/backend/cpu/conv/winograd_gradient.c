@@ -47,8 +47,8 @@ cvy_status cpu_winograd_gradient_prepare(cvy_device *device, struct cvy_op_desc 
     struct winograd s = winograd_of(4, x, dy);
     for (int i = 0; i < 2; i++)
         s.pad[i] = desc->attr.conv2d.pad[2 * i];
-    winograd_cut(&s, CHUNK_BYTES, groups_of(&s) * s.loops->gradient_depth,
-                 (size_t)s.panels * (size_t)s.loops->panel_lanes);
+    CVY_TRY(winograd_cut(&s, CHUNK_BYTES, groups_of(&s) * s.loops->gradient_depth,
+                         (size_t)s.panels * (size_t)s.loops->panel_lanes));
     plan->scratch_bytes = (size_t)s.frequencies * (s.source_plane + s.aim_plane + sums_of(&s)) * sizeof(float);
     snprintf(plan->implementation, sizeof(plan->implementation), "winograd4x4:%s", s.loops->isa);
     return cpu_state(plan, &s, sizeof s);

@@ -49,7 +49,6 @@ struct cpu_winograd_loops {
     const char *isa;
     int32_t lanes;       /* channels of a block of an image */
     int32_t panel_lanes; /* of a panel of products */
-    int32_t rows;        /* of sums that are made at once */
     /* Element 0: tiles of 2 x 2, 1: of 4 x 4. */
     void (*source[2])(const struct cpu_winograd_tiles *tiles, const float *image, float *to);
     void (*aim[2])(const struct cpu_winograd_tiles *tiles, const float *from, const struct cpu_winograd_end *end,
@@ -62,7 +61,7 @@ struct cpu_winograd_loops {
     void (*taps[2])(const float *from, size_t plane, float *taps);
     void (*product)(const struct cpu_winograd_product *product);          /* a row's numbers follow each other */
     void (*product_gradient)(const struct cpu_winograd_product *product); /* the rows' numbers follow each other */
-    size_t gradient_depth; /* floats from one depth to the next there: row_depth, a multiple of `rows` and `lanes` */
+    size_t gradient_depth; /* floats from one depth to the next there: row_depth, a multiple of `lanes` */
 };
 
 extern const struct cpu_winograd_loops cpu_winograd_avx2, cpu_winograd_avx512;
