@@ -152,7 +152,8 @@ static cvy_status cpu_synchronize(cvy_device *device)
         .release = cpu_state_release, .candidate = true, .lead = (ahead)                                               \
     }
 #define WAITING 0.15
-/* Winograd's algorithm with tiles of 2 x 2 or 4 x 4 outputs, forward and the gradient of the data. */
+/* Winograd's algorithm with tiles of 2 x 2 or 4 x 4 outputs, forward and the gradient of the data. After oneDNN's,
+ * which is for AVX-512 alone. */
 #define WINOGRAD(ID, text, tile)                                                                                       \
     {                                                                                                                  \
         .op = CVY_OP_##ID, .name = "cpu." text, .prepare = cpu_winograd_##tile##_prepare, .run = cpu_winograd_run,     \
@@ -232,20 +233,20 @@ static const struct cvy_kernel kernels[] = {
     CONSTANT(CONV2D, "conv2d_constant_window_tiles", cpu_tile_window),
     OWN(CONV2D, "conv2d_tiles", cpu_tile_product, 0),
     OWN(CONV2D, "conv2d_window_tiles", cpu_tile_window, 0),
+    ONEDNN(CONV2D, "conv2d_winograd", cpu_conv2d_winograd_prepare),
     WINOGRAD(CONV2D, "conv2d_winograd_4x4", 4x4),
     WINOGRAD(CONV2D, "conv2d_winograd_2x2", 2x2),
-    ONEDNN(CONV2D, "conv2d_winograd", cpu_conv2d_winograd_prepare),
     ONEDNN(CONV2D, "conv2d", cpu_conv2d_prepare),
     KERNEL(CONV2D_BWD_DATA, grouped_conv2d_bwd_data),
     OWN(CONV2D_BWD_DATA, "conv2d_bwd_data_tiles", cpu_tile_product_bwd_data, 0),
     OWN(CONV2D_BWD_DATA, "conv2d_bwd_data_window_tiles", cpu_tile_window_bwd_data, 0),
+    ONEDNN(CONV2D_BWD_DATA, "conv2d_winograd_bwd_data", cpu_conv2d_winograd_prepare),
     WINOGRAD(CONV2D_BWD_DATA, "conv2d_winograd_4x4_bwd_data", 4x4),
     WINOGRAD(CONV2D_BWD_DATA, "conv2d_winograd_2x2_bwd_data", 2x2),
-    ONEDNN(CONV2D_BWD_DATA, "conv2d_winograd_bwd_data", cpu_conv2d_winograd_prepare),
     ONEDNN(CONV2D_BWD_DATA, "conv2d_bwd_data", cpu_conv2d_prepare),
     KERNEL(CONV2D_BWD_WEIGHTS, grouped_conv2d_bwd_weights),
-    OWN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_4x4_bwd_weights", cpu_winograd_gradient, WAITING),
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_bwd_weights", cpu_conv2d_winograd_prepare),
+    OWN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_4x4_bwd_weights", cpu_winograd_gradient, WAITING),
     OWN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights_tiles", cpu_tile_gradient, WAITING),
     OWN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights_bf16", cpu_weight_gradient, WAITING),
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights", cpu_conv2d_prepare),
