@@ -125,12 +125,12 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
 {
     const struct cpu_device *const cpu = cpu_of(device);
     const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
-    const bool exact = side == 2 || (desc->inference && !desc->training && !backward);
+    const bool by_default = side == 2 || (desc->inference && !desc->training && !backward);
     struct cvy_tensor *const source = &desc->in[backward ? 1 : 0], *const aim = &desc->out[0];
     struct cvy_tensor *const weights = &desc->in[backward ? 0 : 1];
     const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
 
-    CVY_TRY(winograd_expect(cpu, desc, exact ? CPU_WINOGRAD_AUTO : CPU_WINOGRAD_ALL, plan));
+    CVY_TRY(winograd_expect(cpu, desc, by_default ? CPU_WINOGRAD_AUTO : CPU_WINOGRAD_ALL, plan));
     CVY_TRY(cpu_expect_f32(desc, 0, 0));
     source->layout = cpu_blocked_layout(cpu, source->shape.dim[1]);
     aim->layout = cpu_blocked_layout(cpu, aim->shape.dim[1]);
@@ -176,35 +176,23 @@ struct job {
 static void transform_source(const struct job *job, const struct winograd_row *row, int32_t block)
 {
     const struct winograd *const s = job->s;
-    const size_t lanes = (size_t)s->loops->lanes, channels = lanes * (size_t)s->source_blocks;
-    const struct cpu_winograd_tiles tiles = {.rows = s->source[0],
-                                             .columns = s->source[1],
-                                             .row = row->row * s->side - s->pad[0],
-                                             .column = -s->pad[1],
-                                             .count = s->tile_columns,
-                                             .tile = channels,
-                                             .plane = s->source_plane};
+    const size_t channels = (size_t)s->source_blocks * (size_t)s->loops->lanes; /* a single group */
+    const struct cpu_winograd_tiles tiles = winograd_source_tiles(s, channels, row);
+
     s->loops->source[s->kind](&tiles, job->source + winograd_block(s, s->source, s->source_blocks, row->image, block),
-                              job->from + (size_t)row->tile * channels + (size_t)block * lanes);
+                              job->from + winograd_place(s, channels, row, block));
 }
 
 static void transform_products(const struct job *job, const struct winograd_row *row, int32_t block)
 {
     const struct winograd *const s = job->s;
-    const size_t lanes = (size_t)s->loops->lanes, panel_lanes = (size_t)s->loops->panel_lanes;
-    const size_t channel = (size_t)block * lanes, at = winograd_block(s, s->aim, s->aim_blocks, row->image, block);
-    const struct cpu_winograd_tiles tiles = {.rows = s->aim[0],
-                                             .columns = s->aim[1],
-                                             .row = row->row * s->side,
-                                             .count = s->tile_columns,
-                                             .tile = panel_lanes,
-                                             .plane = s->aim_plane};
-    const struct cpu_winograd_end end = {.bias = job->bias ? job->bias + channel : NULL,
+    const size_t at = winograd_block(s, s->aim, s->aim_blocks, row->image, block);
+    const struct cpu_winograd_tiles tiles = winograd_aim_tiles(s, row);
+    const struct cpu_winograd_end end = {.bias = job->bias ? job->bias + block * s->loops->lanes : NULL,
                                          .residual = job->residual ? job->residual + at : NULL,
                                          .activation = s->activation};
-    const float *const from = job->products + channel / panel_lanes * panel_lanes * (size_t)s->chunk_tiles +
-                              (size_t)row->tile * panel_lanes + channel % panel_lanes;
-    s->loops->aim[s->kind](&tiles, from, &end, job->aim + at);
+
+    s->loops->aim[s->kind](&tiles, job->products + winograd_place(s, tiles.tile, row, block), &end, job->aim + at);
 }
 
 static void multiply(const struct job *job, int32_t frequency, int32_t panel, int32_t tiles)

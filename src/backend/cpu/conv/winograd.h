@@ -45,6 +45,36 @@ static inline struct winograd_row winograd_row_at(const struct winograd *s, int6
                                  .tile = row * s->tile_columns};
 }
 
+/* Where in a frequency the numbers of a tile and a block of channels begin: for each `group` channels, for each tile of
+ * the chunk those of the group. */
+static inline size_t winograd_place(const struct winograd *s, size_t group, const struct winograd_row *row,
+                                    int32_t block)
+{
+    const size_t channel = (size_t)(block * s->loops->lanes);
+    return channel / group * group * (size_t)s->chunk_tiles + (size_t)row->tile * group + channel % group;
+}
+/* A row's tiles of the source, with the pixels around them, and of the aim. */
+static inline struct cpu_winograd_tiles winograd_source_tiles(const struct winograd *s, size_t group,
+                                                              const struct winograd_row *row)
+{
+    return (struct cpu_winograd_tiles){.rows = s->source[0],
+                                       .columns = s->source[1],
+                                       .row = row->row * s->side - s->pad[0],
+                                       .column = -s->pad[1],
+                                       .count = s->tile_columns,
+                                       .tile = group,
+                                       .plane = s->source_plane};
+}
+static inline struct cpu_winograd_tiles winograd_aim_tiles(const struct winograd *s, const struct winograd_row *row)
+{
+    return (struct cpu_winograd_tiles){.rows = s->aim[0],
+                                       .columns = s->aim[1],
+                                       .row = row->row * s->side,
+                                       .count = s->tile_columns,
+                                       .tile = (size_t)s->loops->panel_lanes,
+                                       .plane = s->aim_plane};
+}
+
 /* Where a block of channels of an image begins. */
 static inline size_t winograd_block(const struct winograd *s, const int32_t extent[2], int32_t blocks, int64_t image,
                                     int32_t block)

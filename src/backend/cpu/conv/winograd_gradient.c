@@ -57,32 +57,20 @@ cvy_status cpu_winograd_gradient_prepare(cvy_device *device, struct cvy_op_desc 
 static void transform_x(const struct job *job, const struct winograd_row *row, int32_t block)
 {
     const struct winograd *const s = job->s;
-    const size_t depth = s->loops->gradient_depth, channel = (size_t)(block * s->loops->lanes);
-    const struct cpu_winograd_tiles tiles = {.rows = s->source[0],
-                                             .columns = s->source[1],
-                                             .row = row->row * s->side - s->pad[0],
-                                             .column = -s->pad[1],
-                                             .count = s->tile_columns,
-                                             .tile = depth,
-                                             .plane = s->source_plane};
+    const size_t group = s->loops->gradient_depth;
+    const struct cpu_winograd_tiles tiles = winograd_source_tiles(s, group, row);
+
     s->loops->source[s->kind](&tiles, job->x + winograd_block(s, s->source, s->source_blocks, row->image, block),
-                              job->from + channel / depth * depth * (size_t)s->chunk_tiles + (size_t)row->tile * depth +
-                                  channel % depth);
+                              job->from + winograd_place(s, group, row, block));
 }
 
 static void transform_dy(const struct job *job, const struct winograd_row *row, int32_t block)
 {
     const struct winograd *const s = job->s;
-    const size_t lanes = (size_t)s->loops->panel_lanes, channel = (size_t)(block * s->loops->lanes);
-    const struct cpu_winograd_tiles tiles = {.rows = s->aim[0],
-                                             .columns = s->aim[1],
-                                             .row = row->row * s->side,
-                                             .count = s->tile_columns,
-                                             .tile = lanes,
-                                             .plane = s->aim_plane};
+    const struct cpu_winograd_tiles tiles = winograd_aim_tiles(s, row);
+
     s->loops->gradient[s->kind](&tiles, job->dy + winograd_block(s, s->aim, s->aim_blocks, row->image, block),
-                                job->gradient + channel / lanes * lanes * (size_t)s->chunk_tiles +
-                                    (size_t)row->tile * lanes + channel % lanes);
+                                job->gradient + winograd_place(s, tiles.tile, row, block));
 }
 
 /* One panel of one frequency: all channels of x. */
