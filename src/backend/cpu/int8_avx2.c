@@ -40,7 +40,7 @@ INLINE void widen(int16_t *to, const uint8_t *from, int64_t count)
                 "vpmaddwd %6, %2, %2\n\t"                                                                              \
                 "vpaddd %2, %1, %1"                                                                                    \
                 : "+x"(low), "+x"(high), "=&x"(both), "=&x"(one)                                                       \
-                : "m"(*(const int64_t(*))(const void *)(from)), "x"(first), "x"(second));                              \
+                : "m"(*(const __m64 *)(const void *)(from)) /* which may alias */, "x"(first), "x"(second));           \
     } while (0)
 
 /* Eight output channels for all pixels of a slice: added to `start`, of one pixel, or to what is in `to`. `step`: bytes

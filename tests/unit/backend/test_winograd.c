@@ -237,10 +237,11 @@ static void run_problem(struct problem *p, int number, int threads, bool over)
 }
 
 /* Roundings of the largest sum of magnitudes, for all outputs of a tile share what is rounded. Measured: 1.6 at
- * most with tiles of 2 x 2, 15.5 with tiles of 4 x 4. */
+ * most with tiles of 2 x 2; with tiles of 4 x 4 15.5, with other draws and vectors up to 28, in images of some pixels.
+ * A factor that is wrong in its fourth digit makes thousands. */
 static void check_near(const struct problem *p, int number)
 {
-    const double roundings = p->side == 4 ? 24 : 4;
+    const double roundings = p->side == 4 ? 40 : 4;
     double largest = 1;
 
     for (size_t i = 0; i < count_of(output_of(p)); i++)
