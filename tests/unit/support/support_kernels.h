@@ -53,6 +53,8 @@ struct kernel_case {
     void *want[CVY_MAX_OUTPUTS]; /* plain, what the reference says */
 };
 void kernel_case_release(struct kernel_case *kernel);
+/* Memory for a test, which ends where there is none; free() gives it back. */
+void *kernel_allocate(size_t bytes);
 
 /* Tensors of f32, plain. kernel_input returns the input's number. */
 int32_t kernel_input(struct kernel_case *kernel, struct cvy_shape shape, enum kernel_fill fill);
