@@ -152,11 +152,11 @@ static cvy_status cpu_synchronize(cvy_device *device)
         .release = cpu_state_release, .candidate = true, .lead = (ahead)                                               \
     }
 #define WAITING 0.15
-/* Winograd's algorithm with tiles of 2 x 2 or 4 x 4 outputs, forward and the gradient of the data. After oneDNN's,
- * which is for AVX-512 alone. */
-#define WINOGRAD(ID, text, tile)                                                                                       \
+/* Winograd's algorithm, forward and the gradient of the data: with tiles of 2 x 2 or 4 x 4 outputs, or at stride 2.
+ * After oneDNN's, which is for AVX-512 and stride 1 alone. */
+#define WINOGRAD(ID, text, form)                                                                                       \
     {                                                                                                                  \
-        .op = CVY_OP_##ID, .name = "cpu." text, .prepare = cpu_winograd_##tile##_prepare, .run = cpu_winograd_run,     \
+        .op = CVY_OP_##ID, .name = "cpu." text, .prepare = cpu_winograd_##form##_prepare, .run = cpu_winograd_run,     \
         .release = cpu_state_release, .candidate = true                                                                \
     }
 /* The same where weights do not change: always taken, for the choice must not depend on the number of images. */
@@ -236,6 +236,7 @@ static const struct cvy_kernel kernels[] = {
     ONEDNN(CONV2D, "conv2d_winograd", cpu_conv2d_winograd_prepare),
     WINOGRAD(CONV2D, "conv2d_winograd_4x4", 4x4),
     WINOGRAD(CONV2D, "conv2d_winograd_2x2", 2x2),
+    WINOGRAD(CONV2D, "conv2d_winograd_strided", strided),
     ONEDNN(CONV2D, "conv2d", cpu_conv2d_prepare),
     KERNEL(CONV2D_BWD_DATA, grouped_conv2d_bwd_data),
     OWN(CONV2D_BWD_DATA, "conv2d_bwd_data_tiles", cpu_tile_product_bwd_data, 0),
@@ -243,10 +244,18 @@ static const struct cvy_kernel kernels[] = {
     ONEDNN(CONV2D_BWD_DATA, "conv2d_winograd_bwd_data", cpu_conv2d_winograd_prepare),
     WINOGRAD(CONV2D_BWD_DATA, "conv2d_winograd_4x4_bwd_data", 4x4),
     WINOGRAD(CONV2D_BWD_DATA, "conv2d_winograd_2x2_bwd_data", 2x2),
+    WINOGRAD(CONV2D_BWD_DATA, "conv2d_winograd_strided_bwd_data", strided),
     ONEDNN(CONV2D_BWD_DATA, "conv2d_bwd_data", cpu_conv2d_prepare),
     KERNEL(CONV2D_BWD_WEIGHTS, grouped_conv2d_bwd_weights),
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_bwd_weights", cpu_conv2d_winograd_prepare),
     OWN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_4x4_bwd_weights", cpu_winograd_gradient, WAITING),
+    {.op = CVY_OP_CONV2D_BWD_WEIGHTS,
+     .name = "cpu.conv2d_winograd_strided_bwd_weights",
+     .prepare = cpu_winograd_strided_gradient_prepare,
+     .run = cpu_winograd_gradient_run,
+     .release = cpu_state_release,
+     .candidate = true,
+     .lead = WAITING},
     OWN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights_tiles", cpu_tile_gradient, WAITING),
     OWN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights_bf16", cpu_weight_gradient, WAITING),
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights", cpu_conv2d_prepare),

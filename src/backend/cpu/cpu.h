@@ -31,10 +31,10 @@ CVY_CHECKED cvy_status cpu_read_choice(const char *variable, enum cpu_choice *ch
 
 /* Where Winograd's algorithm is used: CONVOY_CPU_WINOGRAD=0 (nowhere), weights (gradients of weights), auto (the
  * default: where its rounding error is no larger than direct sums' have, and in the forward pass of inference), 1
- * (everywhere). Tiles of 2 x 2 outputs have 0.7 times the error of direct sums. Tiles of 4 x 4 have 2 times that of
- * outputs and gradients of data (oneDNN's 4 to 5 times): over a whole network the logits of inference stay within twice
- * PyTorch's error, but twenty training steps with oneDNN's do not stay within four times (resnet18: 4.9). For gradients
- * of weights they have 0.3 to 2 times, for direct sums are long rows in float. */
+ * (everywhere). Tiles of 2 x 2 outputs have 0.7 times the error of direct sums, those at stride 2 no more. Tiles of 4 x
+ * 4 have 2 times that of outputs and gradients of data (oneDNN's 4 to 5 times): over a whole network the logits of
+ * inference stay within twice PyTorch's error, but twenty training steps with oneDNN's do not stay within four times
+ * (resnet18: 4.9). For gradients of weights they have 0.3 to 2 times, for direct sums are long rows in float. */
 enum cpu_winograd { CPU_WINOGRAD_NONE, CPU_WINOGRAD_WEIGHTS, CPU_WINOGRAD_AUTO, CPU_WINOGRAD_ALL };
 
 struct cpu_device {
@@ -67,10 +67,10 @@ CVY_CHECKED cvy_status cpu_choose_chunks(struct cpu_device *device);
 
 /* Reads CONVOY_CPU_WINOGRAD (conv/winograd.c): CVY_USAGE when it is none of 0, weights, auto, 1. */
 CVY_CHECKED cvy_status cpu_choose_winograd(struct cpu_device *device);
-/* CVY_UNAVAILABLE with a sentence where a convolution, or a gradient of one, is none of 3x3 windows at stride 1 in f32,
+/* CVY_UNAVAILABLE with a sentence where a convolution, or a gradient of one, is none of 3x3 windows at `stride` in f32,
  * or the device is set to less than `least`. */
 CVY_CHECKED cvy_status cpu_expect_winograd(const struct cpu_device *device, const struct cvy_op_desc *desc,
-                                           enum cpu_winograd least, struct cvy_kernel_plan *plan);
+                                           int32_t stride, enum cpu_winograd least, struct cvy_kernel_plan *plan);
 
 /* Reads CONVOY_CPU_CHAINS (chain.c): CVY_USAGE when it is none of auto, always, never. It does not change results. */
 CVY_CHECKED cvy_status cpu_choose_chains(struct cpu_device *device);
@@ -269,9 +269,12 @@ cvy_status cpu_tile_window_constant_prepare(cvy_device *device, struct cvy_op_de
 size_t cpu_tile_weights_bytes(const struct cvy_tensor *tensor);
 cvy_status cpu_winograd_2x2_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 cvy_status cpu_winograd_4x4_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+cvy_status cpu_winograd_strided_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 cvy_status cpu_winograd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                             void *scratch);
 CPU_KERNEL(cpu_winograd_gradient);
+cvy_status cpu_winograd_strided_gradient_prepare(cvy_device *device, struct cvy_op_desc *desc,
+                                                 struct cvy_kernel_plan *plan);
 CPU_KERNEL(cpu_reorder_winograd);
 /* Bytes of weights that are transformed for Winograd's algorithm (conv/winograd_weights.c); 0: they are not. */
 size_t cpu_winograd_weights_bytes(const struct cvy_tensor *tensor);

@@ -270,7 +270,7 @@ static cvy_status prepare(cvy_device *device, dnnl_alg_kind_t algorithm, struct 
     CVY_TRY(cpu_expect_images(desc, ~(desc->op == CVY_OP_CONV2D ? 1U << 2 : 0U), weights_too ? 1U : 0U, 0, 0));
     struct conv conv = conv_of(desc);
     if (algorithm == dnnl_convolution_winograd)
-        CVY_TRY(cpu_expect_winograd(cpu_of(device), desc, least_for(&conv), plan));
+        CVY_TRY(cpu_expect_winograd(cpu_of(device), desc, 1, least_for(&conv), plan));
     struct onednn_call *call = cvy_calloc(1, sizeof(*call));
     if (!call)
         return cvy_fail_memory(sizeof(*call), "the state of a kernel");

@@ -212,11 +212,11 @@ static void test_network_shapes_on_gpu(void **state)
     test_network_shapes(state);
 }
 
-/* Our own Winograd kernels name their tiles and need AVX2. oneDNN has some for AVX-512 only, and from version 3 on
- * none. */
+/* Our own Winograd kernels name their tiles, or that they are strided, and need AVX2. oneDNN has some for AVX-512 only,
+ * and from version 3 on none. */
 static bool has_winograd(const struct cvy_kernel *kernel)
 {
-    const bool own = strstr(kernel->name, "_2x2") || strstr(kernel->name, "_4x4");
+    const bool own = strstr(kernel->name, "_2x2") || strstr(kernel->name, "_4x4") || strstr(kernel->name, "_strided");
     return own ? cvy_cpu_isa() >= CVY_ISA_AVX2
                : cvy_cpu_isa() >= CVY_ISA_AVX512 && strstr(suite.cpu->description, "oneDNN 2");
 }

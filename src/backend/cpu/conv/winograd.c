@@ -1,5 +1,5 @@
-/* Convolutions with 3x3 windows at stride 1 by Winograd's algorithm, forward and the gradient of the data, in fp32
- * (Lavin and Gray, arXiv 1509.09308): tiles of 2 x 2 outputs take 16 products for each pair of channels instead of 36,
+/* Convolutions with 3x3 windows by Winograd's algorithm, forward and the gradient of the data, in fp32 (Lavin and Gray,
+ * arXiv 1509.09308): tiles of 2 x 2 outputs take 16 products for each pair of channels instead of 36, at stride 2 25;
  * tiles of 4 x 4 take 36 instead of 144. winograd_gradient.c has the gradient of the weights.
  *
  * A chunk of rows of tiles goes through three phases, each shared out among all threads: the source's pixels become
@@ -36,17 +36,17 @@ cvy_status cpu_choose_winograd(struct cpu_device *device)
     return CVY_OK;
 }
 
-cvy_status cpu_expect_winograd(const struct cpu_device *device, const struct cvy_op_desc *desc, enum cpu_winograd least,
-                               struct cvy_kernel_plan *plan)
+cvy_status cpu_expect_winograd(const struct cpu_device *device, const struct cvy_op_desc *desc, int32_t stride,
+                               enum cpu_winograd least, struct cvy_kernel_plan *plan)
 {
     const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
     bool fits = attr->groups == 1 && desc->in[0].dtype == CVY_F32 && desc->in[1].dtype == CVY_F32;
 
     for (int i = 0; i < 2; i++)
-        fits = fits && attr->kernel[i] == 3 && attr->stride[i] == 1 && attr->dilation[i] == 1;
+        fits = fits && attr->kernel[i] == 3 && attr->stride[i] == stride && attr->dilation[i] == 1;
     plan->quiet = !fits;
     if (!fits)
-        return cvy_fail(CVY_UNAVAILABLE, "only 3x3 kernels at stride 1 in f32");
+        return cvy_fail(CVY_UNAVAILABLE, "only 3x3 kernels at stride %d in f32", (int)stride);
     if (cpu_prefers_nhwc(device, desc->images, CVY_F32))
         return cvy_fail(CVY_UNAVAILABLE, "images are channels-last");
     if (device->base.checked && desc->op != CVY_OP_CONV2D_BWD_WEIGHTS)
@@ -54,8 +54,8 @@ cvy_status cpu_expect_winograd(const struct cpu_device *device, const struct cvy
     return device->winograd >= least ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "%s", device->base.settings);
 }
 
-cvy_status winograd_expect(const struct cpu_device *device, const struct cvy_op_desc *desc, enum cpu_winograd least,
-                           struct cvy_kernel_plan *plan)
+cvy_status winograd_expect(const struct cpu_device *device, const struct cvy_op_desc *desc, int32_t stride,
+                           enum cpu_winograd least, struct cvy_kernel_plan *plan)
 {
     const struct cpu_winograd_loops *const loops = winograd_loops_here();
     const bool gradient = desc->op == CVY_OP_CONV2D_BWD_WEIGHTS;
@@ -64,7 +64,7 @@ cvy_status winograd_expect(const struct cpu_device *device, const struct cvy_op_
                                                           : &desc->in[0])
                                  ->shape.dim;
 
-    CVY_TRY(cpu_expect_winograd(device, desc, least, plan));
+    CVY_TRY(cpu_expect_winograd(device, desc, stride, least, plan));
     CVY_TRY(cpu_no_norm(desc));
     if (!loops)
         return cvy_fail(CVY_UNAVAILABLE, "there are no loops of Winograd's algorithm without AVX2");
@@ -74,13 +74,14 @@ cvy_status winograd_expect(const struct cpu_device *device, const struct cvy_op_
     return CVY_OK;
 }
 
-struct winograd winograd_of(int32_t side, const struct cvy_tensor *source, const struct cvy_tensor *aim)
+struct winograd winograd_of(enum winograd_form form, const struct cvy_tensor *source, const struct cvy_tensor *aim)
 {
     const struct cpu_winograd_loops *const loops = winograd_loops_here();
     struct winograd s = {.loops = loops,
-                         .kind = side == 4,
-                         .side = side,
-                         .frequencies = (side + 2) * (side + 2),
+                         .form = form,
+                         .side = winograd_outputs(form),
+                         .step = winograd_step(form),
+                         .frequencies = winograd_numbers(form) * winograd_numbers(form),
                          .source_blocks = (int32_t)source->shape.dim[1] / loops->lanes,
                          .aim_blocks = (int32_t)aim->shape.dim[1] / loops->lanes};
 
@@ -89,8 +90,8 @@ struct winograd winograd_of(int32_t side, const struct cvy_tensor *source, const
         s.aim[i] = (int32_t)aim->shape.dim[2 + i];
     }
     s.panels = (int32_t)divide_up(aim->shape.dim[1], loops->panel_lanes);
-    s.tile_rows = (int32_t)divide_up(s.aim[0], side);
-    s.tile_columns = (int32_t)divide_up(s.aim[1], side);
+    s.tile_rows = (int32_t)divide_up(s.aim[0], s.side);
+    s.tile_columns = (int32_t)divide_up(s.aim[1], s.side);
     s.rows = aim->shape.dim[0] * s.tile_rows;
     return s;
 }
@@ -119,48 +120,67 @@ cvy_status winograd_cut(struct winograd *s, size_t bytes, size_t source_tile, si
     return CVY_OK;
 }
 
+void winograd_name(const struct winograd *s, struct cvy_kernel_plan *plan)
+{
+    snprintf(plan->implementation, sizeof(plan->implementation), "winograd%dx%d%s:%s", (int)s->side, (int)s->side,
+             s->form >= WINOGRAD_STRIDED ? "/2" : "", s->loops->isa);
+}
+
 /* ---- planning ---- */
 
-static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, int32_t side)
+/* `form`: that of the forward pass. */
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
+                          enum winograd_form form)
 {
     const struct cpu_device *const cpu = cpu_of(device);
-    const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
-    const bool by_default = side == 2 || (desc->inference && !desc->training && !backward);
+    const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA, strided = form == WINOGRAD_STRIDED;
+    const bool by_default = form != WINOGRAD_4X4 || (desc->inference && !desc->training && !backward);
     struct cvy_tensor *const source = &desc->in[backward ? 1 : 0], *const aim = &desc->out[0];
     struct cvy_tensor *const weights = &desc->in[backward ? 0 : 1];
     const struct cvy_conv2d_attr *const attr = &desc->attr.conv2d;
+    const bool odd = attr->pad[0] % 2;
 
-    CVY_TRY(winograd_expect(cpu, desc, by_default ? CPU_WINOGRAD_AUTO : CPU_WINOGRAD_ALL, plan));
+    CVY_TRY(winograd_expect(cpu, desc, strided ? 2 : 1, by_default ? CPU_WINOGRAD_AUTO : CPU_WINOGRAD_ALL, plan));
     CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    if (strided && backward && odd != attr->pad[2] % 2)
+        return cvy_fail(CVY_UNAVAILABLE, "padding is odd one way and even the other");
     source->layout = cpu_blocked_layout(cpu, source->shape.dim[1]);
     aim->layout = cpu_blocked_layout(cpu, aim->shape.dim[1]);
-    weights->layout = winograd_weights_layout(side, backward);
+    weights->layout = winograd_weights_layout(form, backward);
     if (!backward && desc->inputs > 2 && cvy_tensor_present(&desc->in[2]))
         desc->in[2].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
     if (!backward && desc->inputs > 3 && cvy_tensor_present(&desc->in[3])) {
         desc->in[3].layout = aim->layout;
         plan->in_place[0] = 3;
     }
-    struct winograd s = winograd_of(side, source, aim);
-    for (int i = 0; i < 2; i++)
-        s.pad[i] = backward ? 2 - attr->pad[2 * i] : attr->pad[2 * i];
+    if (strided && backward)
+        form = odd ? WINOGRAD_SPREAD_ODD : WINOGRAD_SPREAD_EVEN;
+    struct winograd s = winograd_of(form, source, aim);
+    for (int i = 0; i < 2; i++) {
+        const int32_t pad = attr->pad[2 * i];
+        s.pad[i] = !backward ? pad : !strided ? 2 - pad : odd ? -(pad - 1) / 2 : 1 - pad / 2;
+    }
     s.activation = backward ? CVY_ACTIVATION_NONE : attr->activation;
     CVY_TRY(
         winograd_cut(&s, CHUNK_BYTES, (size_t)source->shape.dim[1], (size_t)s.panels * (size_t)s.loops->panel_lanes));
     plan->scratch_bytes = (size_t)s.frequencies * (s.source_plane + s.aim_plane) * sizeof(float);
-    snprintf(plan->implementation, sizeof(plan->implementation), "winograd%dx%d:%s", (int)side, (int)side,
-             s.loops->isa);
+    winograd_name(&s, plan);
     return cpu_state(plan, &s, sizeof s);
 }
 
 cvy_status cpu_winograd_2x2_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    return prepare(device, desc, plan, 2);
+    return prepare(device, desc, plan, WINOGRAD_2X2);
 }
 
 cvy_status cpu_winograd_4x4_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    return prepare(device, desc, plan, 4);
+    return prepare(device, desc, plan, WINOGRAD_4X4);
+}
+
+cvy_status cpu_winograd_strided_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, WINOGRAD_STRIDED);
 }
 
 /* ---- running ---- */
@@ -179,7 +199,7 @@ static void transform_source(const struct job *job, const struct winograd_row *r
     const size_t channels = (size_t)s->source_blocks * (size_t)s->loops->lanes; /* a single group */
     const struct cpu_winograd_tiles tiles = winograd_source_tiles(s, channels, row);
 
-    s->loops->source[s->kind](&tiles, job->source + winograd_block(s, s->source, s->source_blocks, row->image, block),
+    s->loops->source[s->form](&tiles, job->source + winograd_block(s, s->source, s->source_blocks, row->image, block),
                               job->from + winograd_place(s, channels, row, block));
 }
 
@@ -192,7 +212,7 @@ static void transform_products(const struct job *job, const struct winograd_row 
                                          .residual = job->residual ? job->residual + at : NULL,
                                          .activation = s->activation};
 
-    s->loops->aim[s->kind](&tiles, job->products + winograd_place(s, tiles.tile, row, block), &end, job->aim + at);
+    s->loops->aim[s->form](&tiles, job->products + winograd_place(s, tiles.tile, row, block), &end, job->aim + at);
 }
 
 static void multiply(const struct job *job, int32_t frequency, int32_t panel, int32_t tiles)

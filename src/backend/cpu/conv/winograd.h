@@ -9,10 +9,11 @@
 /* Tiles of one convolution: rows of them, those of all images one after the other. */
 struct winograd {
     const struct cpu_winograd_loops *loops;
-    int32_t kind, side; /* of a tile: 0 and 2, or 1 and 4 */
+    enum winograd_form form;
+    int32_t side, step; /* outputs of a tile; pixels of the source from one to the next */
     int32_t frequencies;
     int32_t source[2], aim[2];                 /* rows and columns of the images */
-    int32_t pad[2];                            /* output (0, 0) reads the source from (-pad[0], -pad[1]) on */
+    int32_t pad[2];                            /* the first tile reads the source from (-pad[0], -pad[1]) on */
     int32_t source_blocks, aim_blocks, panels; /* panels: of the aim's channels */
     int32_t tile_rows, tile_columns;           /* of an image */
     int64_t rows;                              /* of tiles, of all images */
@@ -22,15 +23,18 @@ struct winograd {
     enum cvy_activation activation;
 };
 
-/* CVY_UNAVAILABLE with a sentence where the algorithm does not fit the convolution, or is not to be used there.
- * `least`: the setting from which on it is used. */
-CVY_CHECKED cvy_status winograd_expect(const struct cpu_device *device, const struct cvy_op_desc *desc,
+/* CVY_UNAVAILABLE with a sentence where the algorithm does not fit the convolution, whose windows are to have `stride`,
+ * or is not to be used there. `least`: the setting from which on it is used. */
+CVY_CHECKED cvy_status winograd_expect(const struct cpu_device *device, const struct cvy_op_desc *desc, int32_t stride,
                                        enum cpu_winograd least, struct cvy_kernel_plan *plan);
-/* Tiles of `side` for outputs as large as `aim`, which read `source`. Chunks are left to winograd_cut. */
-struct winograd winograd_of(int32_t side, const struct cvy_tensor *source, const struct cvy_tensor *aim);
+/* Tiles for outputs as large as `aim`, which read `source`. Chunks are left to winograd_cut. */
+struct winograd winograd_of(enum winograd_form form, const struct cvy_tensor *source, const struct cvy_tensor *aim);
 /* Chunks whose numbers take about `bytes`: source_tile and aim_tile floats of a frequency for each tile.
  * CVY_UNAVAILABLE with a sentence where a single row of tiles or the weights would take far too much. */
 CVY_CHECKED cvy_status winograd_cut(struct winograd *s, size_t bytes, size_t source_tile, size_t aim_tile);
+
+/* What the plan shows. */
+void winograd_name(const struct winograd *s, struct cvy_kernel_plan *plan);
 
 /* One row of tiles of a chunk. */
 struct winograd_row {
@@ -59,7 +63,7 @@ static inline struct cpu_winograd_tiles winograd_source_tiles(const struct winog
 {
     return (struct cpu_winograd_tiles){.rows = s->source[0],
                                        .columns = s->source[1],
-                                       .row = row->row * s->side - s->pad[0],
+                                       .row = row->row * s->step - s->pad[0],
                                        .column = -s->pad[1],
                                        .count = s->tile_columns,
                                        .tile = group,

@@ -1,10 +1,9 @@
-/* Gradients of weights of convolutions with 3x3 windows at stride 1 by Winograd's algorithm (winograd.c), transposed: x
+/* Gradients of weights of convolutions with 3x3 windows by Winograd's algorithm (winograd.c), transposed: x
  * and dy are transformed, for each frequency their products are summed over all tiles, and the sums transformed into
  * the taps.
  *
  * Sums over a chunk of tiles are added to those of the chunks before, in their order; chunks do not depend on the
  * number of threads, so neither does the result. */
-#include <stdio.h>
 #include <string.h>
 
 #include "backend/cpu/conv/winograd.h"
@@ -34,24 +33,36 @@ static size_t sums_of(const struct winograd *s) /* of a frequency */
     return (size_t)s->panels * channels_of(s) * (size_t)s->loops->panel_lanes;
 }
 
-cvy_status cpu_winograd_gradient_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
+                          enum winograd_form form)
 {
     const struct cpu_device *const cpu = cpu_of(device);
     struct cvy_tensor *const x = &desc->in[0], *const dy = &desc->in[1];
 
-    CVY_TRY(winograd_expect(cpu, desc, CPU_WINOGRAD_WEIGHTS, plan));
+    CVY_TRY(winograd_expect(cpu, desc, form == WINOGRAD_STRIDED ? 2 : 1, CPU_WINOGRAD_WEIGHTS, plan));
     CVY_TRY(cpu_expect_f32(desc, 0, 0));
     x->layout = cpu_blocked_layout(cpu, x->shape.dim[1]);
     dy->layout = cpu_blocked_layout(cpu, dy->shape.dim[1]);
     desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
-    struct winograd s = winograd_of(4, x, dy);
+    struct winograd s = winograd_of(form, x, dy);
     for (int i = 0; i < 2; i++)
         s.pad[i] = desc->attr.conv2d.pad[2 * i];
     CVY_TRY(winograd_cut(&s, CHUNK_BYTES, groups_of(&s) * s.loops->gradient_depth,
                          (size_t)s.panels * (size_t)s.loops->panel_lanes));
     plan->scratch_bytes = (size_t)s.frequencies * (s.source_plane + s.aim_plane + sums_of(&s)) * sizeof(float);
-    snprintf(plan->implementation, sizeof(plan->implementation), "winograd4x4:%s", s.loops->isa);
+    winograd_name(&s, plan);
     return cpu_state(plan, &s, sizeof s);
+}
+
+cvy_status cpu_winograd_gradient_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, WINOGRAD_4X4);
+}
+
+cvy_status cpu_winograd_strided_gradient_prepare(cvy_device *device, struct cvy_op_desc *desc,
+                                                 struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, WINOGRAD_STRIDED);
 }
 
 static void transform_x(const struct job *job, const struct winograd_row *row, int32_t block)
@@ -60,7 +71,7 @@ static void transform_x(const struct job *job, const struct winograd_row *row, i
     const size_t group = s->loops->gradient_depth;
     const struct cpu_winograd_tiles tiles = winograd_source_tiles(s, group, row);
 
-    s->loops->source[s->kind](&tiles, job->x + winograd_block(s, s->source, s->source_blocks, row->image, block),
+    s->loops->source[s->form](&tiles, job->x + winograd_block(s, s->source, s->source_blocks, row->image, block),
                               job->from + winograd_place(s, group, row, block));
 }
 
@@ -69,7 +80,7 @@ static void transform_dy(const struct job *job, const struct winograd_row *row, 
     const struct winograd *const s = job->s;
     const struct cpu_winograd_tiles tiles = winograd_aim_tiles(s, row);
 
-    s->loops->gradient[s->kind](&tiles, job->dy + winograd_block(s, s->aim, s->aim_blocks, row->image, block),
+    s->loops->gradient[s->form](&tiles, job->dy + winograd_block(s, s->aim, s->aim_blocks, row->image, block),
                                 job->gradient + winograd_place(s, tiles.tile, row, block));
 }
 
@@ -114,7 +125,7 @@ static void write_taps(const struct job *job, int32_t block, size_t channel, flo
     const size_t channels = channels_of(s), lane = (size_t)block * lanes;
     float taps[WINOGRAD_TAPS * CPU_LANES];
 
-    s->loops->taps[s->kind](job->sums + (lane / panel_lanes * channels + channel) * panel_lanes + lane % panel_lanes,
+    s->loops->taps[s->form](job->sums + (lane / panel_lanes * channels + channel) * panel_lanes + lane % panel_lanes,
                             sums_of(s), taps);
     for (size_t l = 0; l < lanes; l++)
         for (size_t t = 0; t < WINOGRAD_TAPS; t++)

@@ -1,9 +1,9 @@
-/* The inner loops of Winograd's algorithm for 3x3 windows at stride 1 (winograd.c), in fp32: one table for each
- * instruction set, made from winograd_loops.inc.
+/* The inner loops of Winograd's algorithm for 3x3 windows (winograd.c), in fp32: one table for each instruction set,
+ * made from winograd_loops.inc.
  *
- * A tile is `side` x `side` outputs, 2 or 4; they take side + 2 pixels of the source either way. Transforms turn a tile
- * into (side + 2)^2 numbers for each channel, one for each "frequency"; there the convolution is a product of matrices,
- * and a transform of the results gives the outputs. Vectors hold the channels of a block. */
+ * A tile is a square of outputs; transforms turn the pixels of the source that it takes into numbers for each channel,
+ * a square again, one for each "frequency"; there the convolution is a product of matrices, and a transform of the
+ * results gives the outputs. Vectors hold the channels of a block. */
 #ifndef CVY_BACKEND_CPU_CONV_WINOGRAD_LOOPS_H
 #define CVY_BACKEND_CPU_CONV_WINOGRAD_LOOPS_H
 
@@ -13,10 +13,36 @@
 
 #include "graph/op.h"
 
-enum {
-    WINOGRAD_TAPS = 9,
-    WINOGRAD_MOST = 36 /* frequencies, of tiles of 4 x 4 */
+enum { WINOGRAD_TAPS = 9 };
+
+/* Outputs of a tile and what they take; all of them squares, of which the side is said. */
+enum winograd_form {
+    WINOGRAD_2X2,         /* windows at stride 1 */
+    WINOGRAD_4X4,         /* likewise */
+    WINOGRAD_STRIDED,     /* at stride 2 */
+    WINOGRAD_SPREAD_EVEN, /* the gradient of their data, where the window's first tap lies an even number of pixels */
+    WINOGRAD_SPREAD_ODD,  /* before the image, or an odd one */
+    WINOGRAD_FORMS,
+    WINOGRAD_WEIGHTS = WINOGRAD_STRIDED + 1 /* the others have the transformed weights of STRIDED */
 };
+static inline int winograd_outputs(enum winograd_form form)
+{
+    return form == WINOGRAD_2X2 || form == WINOGRAD_STRIDED ? 2 : 4;
+}
+/* Pixels of the source, */
+static inline int winograd_inputs(enum winograd_form form)
+{
+    return form == WINOGRAD_2X2 ? 4 : form == WINOGRAD_4X4 ? 6 : form == WINOGRAD_STRIDED ? 5 : 3;
+}
+/* of which the next tile begins so many further on. */
+static inline int winograd_step(enum winograd_form form)
+{
+    return form == WINOGRAD_4X4 || form == WINOGRAD_STRIDED ? 4 : 2;
+}
+static inline int winograd_numbers(enum winograd_form form)
+{
+    return form == WINOGRAD_2X2 ? 4 : form == WINOGRAD_4X4 ? 6 : 5;
+}
 
 /* Tiles side by side in a row of one block of channels of an image (rows, columns, lanes). Their numbers lie `tile`
  * floats apart, those of the frequencies `plane`. */
@@ -49,16 +75,15 @@ struct cpu_winograd_loops {
     const char *isa;
     int32_t lanes;       /* channels of a block of an image */
     int32_t panel_lanes; /* of a panel of products */
-    /* Element 0: tiles of 2 x 2, 1: of 4 x 4. */
-    void (*source[2])(const struct cpu_winograd_tiles *tiles, const float *image, float *to);
-    void (*aim[2])(const struct cpu_winograd_tiles *tiles, const float *from, const struct cpu_winograd_end *end,
-                   float *image);
+    void (*source[WINOGRAD_FORMS])(const struct cpu_winograd_tiles *tiles, const float *image, float *to);
+    void (*aim[WINOGRAD_FORMS])(const struct cpu_winograd_tiles *tiles, const float *from,
+                                const struct cpu_winograd_end *end, float *image);
     /* dy for gradients of weights: outputs as aim() takes them, into frequencies. */
-    void (*gradient[2])(const struct cpu_winograd_tiles *tiles, const float *image, float *to);
+    void (*gradient[WINOGRAD_WEIGHTS])(const struct cpu_winograd_tiles *tiles, const float *image, float *to);
     /* Windows of `lanes` pairs of channels, [tap][lane], into frequencies, `plane` floats apart; and the transposed of
      * that, for sums of gradients. */
-    void (*weights[2])(const float *taps, float *to, size_t plane);
-    void (*taps[2])(const float *from, size_t plane, float *taps);
+    void (*weights[WINOGRAD_WEIGHTS])(const float *taps, float *to, size_t plane);
+    void (*taps[WINOGRAD_WEIGHTS])(const float *from, size_t plane, float *taps);
     void (*product)(const struct cpu_winograd_product *product);          /* a row's numbers follow each other */
     void (*product_gradient)(const struct cpu_winograd_product *product); /* the rows' numbers follow each other */
     size_t gradient_depth; /* floats from one depth to the next there: row_depth, a multiple of `lanes` */

@@ -2,18 +2,19 @@
  * for a pass. They cannot be read back. */
 #include "backend/cpu/conv/winograd_weights.h"
 #include "backend/cpu/conv/places.h"
-#include "backend/cpu/conv/winograd_loops.h"
 
 /* Opaque layouts are told apart by the size of their details. */
 struct transformed {
-    int32_t side, backward, unused; /* unused: else they were as large as a pointer, oneDNN 3.x's detail */
+    int32_t form, backward, unused; /* unused: else they were as large as a pointer, oneDNN 3.x's detail */
 };
-static const struct transformed kinds[2][2] = {{{2, 0, 0}, {2, 1, 0}}, {{4, 0, 0}, {4, 1, 0}}};
+static const struct transformed kinds[WINOGRAD_WEIGHTS][2] = {{{WINOGRAD_2X2, 0, 0}, {WINOGRAD_2X2, 1, 0}},
+                                                              {{WINOGRAD_4X4, 0, 0}, {WINOGRAD_4X4, 1, 0}},
+                                                              {{WINOGRAD_STRIDED, 0, 0}, {WINOGRAD_STRIDED, 1, 0}}};
 
-struct cvy_layout winograd_weights_layout(int32_t side, bool backward)
+struct cvy_layout winograd_weights_layout(enum winograd_form form, bool backward)
 {
     return (struct cvy_layout){
-        .kind = CVY_LAYOUT_OPAQUE, .detail = &kinds[side == 4][backward], .detail_size = sizeof(struct transformed)};
+        .kind = CVY_LAYOUT_OPAQUE, .detail = &kinds[form][backward], .detail_size = sizeof(struct transformed)};
 }
 
 static const struct transformed *transformed_of(const struct cvy_layout *layout)
@@ -24,7 +25,7 @@ static const struct transformed *transformed_of(const struct cvy_layout *layout)
 
 struct reorder {
     const struct cpu_winograd_loops *loops;
-    int32_t kind, frequencies, aims, sources, panels;
+    int32_t form, frequencies, aims, sources, panels;
     bool backward;
     size_t plane; /* floats of a frequency */
 };
@@ -32,8 +33,8 @@ struct reorder {
 static struct reorder reorder_of(const struct transformed *t, const struct cvy_shape *weights)
 {
     struct reorder s = {.loops = winograd_loops_here(),
-                        .kind = t->side == 4,
-                        .frequencies = (t->side + 2) * (t->side + 2),
+                        .form = t->form,
+                        .frequencies = winograd_numbers(t->form) * winograd_numbers(t->form),
                         .aims = (int32_t)weights->dim[t->backward ? 1 : 0],
                         .sources = (int32_t)weights->dim[t->backward ? 0 : 1],
                         .backward = t->backward};
@@ -94,7 +95,7 @@ cvy_status cpu_reorder_winograd_run(cvy_device *device, const struct cvy_kernel_
             float *const to = (float *)out[0] + (lane / panel_lanes * (size_t)s->sources + (size_t)c) * panel_lanes +
                               lane % panel_lanes;
             gather(s, in[0], (int32_t)lane, c, taps);
-            s->loops->weights[s->kind](taps, to, s->plane);
+            s->loops->weights[s->form](taps, to, s->plane);
         }
     return CVY_OK;
 }
