@@ -88,7 +88,7 @@ static void set_up_problem(struct problem *p, int number)
         p->attr.dilation[d] = 1;
         do {
             for (int end = 0; end < 2; end++)
-                p->attr.pad[2 * d + end] = (int32_t)cvy_rng_below(&rng, 3);
+                p->attr.pad[2 * d + end] = (int32_t)cvy_rng_below(&rng, 5);
             input[d] = 1 + (int64_t)cvy_rng_below(&rng, d == 1 && wide ? 300 : many ? 60 : 15);
             output[d] = input[d] + p->attr.pad[2 * d] + p->attr.pad[2 * d + 1] - 3;
         } while (output[d] < 0 || (d == 1 && !is_taken(p)));
@@ -255,12 +255,13 @@ static void run_problem(struct problem *p, int number, int threads, bool over)
     cvy_free_aligned(weights);
 }
 
-/* Roundings of the largest sum of magnitudes, for all outputs of a tile share what is rounded. Measured: 1.6 at
- * most with tiles of 2 x 2; with tiles of 4 x 4 15.5, with other draws and vectors up to 28, in images of some pixels.
- * A factor that is wrong in its fourth digit makes thousands. */
+/* Roundings of the largest sum of magnitudes, for all outputs of a tile share what is rounded. Measured: 2.1 at most
+ * with tiles of 2 x 2, 5.0 at stride 2 (of gradients of weights, which share sums with taps that have no part in them);
+ * with tiles of 4 x 4 15.5, with other draws and vectors up to 28, in images of some pixels. A factor that is wrong in
+ * its fourth digit makes thousands. */
 static void check_near(const struct problem *p, int number)
 {
-    const double roundings = p->form == WINOGRAD_4X4 ? 40 : 4;
+    const double roundings = p->form == WINOGRAD_4X4 ? 40 : p->form == WINOGRAD_STRIDED ? 10 : 4;
     double largest = 1;
 
     for (size_t i = 0; i < count_of(output_of(p)); i++)
