@@ -220,8 +220,9 @@ static void multiply(const struct job *job, int32_t frequency, int32_t panel, in
     const struct winograd *const s = job->s;
     const int32_t channels = s->source_blocks * s->loops->lanes;
     const size_t panel_lanes = (size_t)s->loops->panel_lanes;
+    const size_t of_weights = (size_t)winograd_weights_at(s->form, frequency);
     const float *const weights =
-        job->weights + ((size_t)frequency * (size_t)s->panels + (size_t)panel) * (size_t)channels * panel_lanes;
+        job->weights + (of_weights * (size_t)s->panels + (size_t)panel) * (size_t)channels * panel_lanes;
     struct cpu_winograd_product product = {.row_step = (size_t)channels,
                                            .sums = job->products + (size_t)frequency * s->aim_plane +
                                                    (size_t)panel * (size_t)s->chunk_tiles * panel_lanes,

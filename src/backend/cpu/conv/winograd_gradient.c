@@ -11,7 +11,7 @@
 #define CHUNK_BYTES ((size_t)8 << 20)
 
 /* Memory of a run: x's numbers as (frequency, group of channels, tile, channel of the group), dy's as (frequency,
- * panel, tile, lane), their sums as (frequency, panel, channel of x, lane). */
+ * panel, tile, lane), their sums as (frequency, panel, channel of x, lane), of the weights' frequencies. */
 struct job {
     const struct winograd *s;
     const float *x, *dy;
@@ -26,6 +26,12 @@ static size_t groups_of(const struct winograd *s)
 static size_t channels_of(const struct winograd *s)
 {
     return (size_t)s->source_blocks * (size_t)s->loops->lanes;
+}
+
+/* Frequencies of the sums: those of the weights, of which several of the products' may share one. */
+static int32_t sums_count(const struct winograd *s)
+{
+    return winograd_weights(s->form) * winograd_weights(s->form);
 }
 
 static size_t sums_of(const struct winograd *s) /* of a frequency */
@@ -49,7 +55,8 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
         s.pad[i] = desc->attr.conv2d.pad[2 * i];
     CVY_TRY(winograd_cut(&s, CHUNK_BYTES, groups_of(&s) * s.loops->gradient_depth,
                          (size_t)s.panels * (size_t)s.loops->panel_lanes));
-    plan->scratch_bytes = (size_t)s.frequencies * (s.source_plane + s.aim_plane + sums_of(&s)) * sizeof(float);
+    plan->scratch_bytes =
+        ((size_t)s.frequencies * (s.source_plane + s.aim_plane) + (size_t)sums_count(&s) * sums_of(&s)) * sizeof(float);
     winograd_name(&s, plan);
     return cpu_state(plan, &s, sizeof s);
 }
@@ -84,14 +91,15 @@ static void transform_dy(const struct job *job, const struct winograd_row *row, 
                                 job->gradient + winograd_place(s, tiles.tile, row, block));
 }
 
-/* One panel of one frequency: all channels of x. */
-static void add_products(const struct job *job, int32_t frequency, int32_t panel, int32_t tiles, bool more)
+/* One panel of one frequency: all channels of x. `of_sums`: the frequency of the weights. */
+static void add_products(const struct job *job, int32_t frequency, int32_t of_sums, int32_t panel, int32_t tiles,
+                         bool more)
 {
     const struct winograd *const s = job->s;
     const size_t lanes = (size_t)s->loops->panel_lanes, depth = s->loops->gradient_depth, channels = channels_of(s);
     const size_t chunk = (size_t)s->chunk_tiles;
     const float *const from = job->from + (size_t)frequency * s->source_plane;
-    float *const sums = job->sums + (size_t)frequency * sums_of(s) + (size_t)panel * channels * lanes;
+    float *const sums = job->sums + (size_t)of_sums * sums_of(s) + (size_t)panel * channels * lanes;
 
     for (size_t c = 0; c < channels; c += depth) {
         const struct cpu_winograd_product product = {.rows = from + c * chunk,
@@ -103,6 +111,16 @@ static void add_products(const struct job *job, int32_t frequency, int32_t panel
                                                      .more = more};
         s->loops->product_gradient(&product);
     }
+}
+
+/* Those of all frequencies that share the weights' one. */
+static void add_all_products(const struct job *job, int32_t of_sums, int32_t panel, int32_t tiles, bool more)
+{
+    for (int32_t f = 0; f < job->s->frequencies; f++)
+        if (winograd_weights_at(job->s->form, f) == of_sums) {
+            add_products(job, f, of_sums, panel, tiles, more);
+            more = true;
+        }
 }
 
 /* The lanes of dy beyond its channels. */
@@ -152,10 +170,11 @@ static void run(cvy_device *device, const struct job *job, float *dw)
                     const struct winograd_row row = winograd_row_at(s, first, r);
                     transform_dy(job, &row, b);
                 }
+                /* By fives, so that the sums of several frequencies do not fall to one thread. */
 #pragma omp for schedule(static) collapse(2)
-            for (int32_t f = 0; f < s->frequencies; f++)
+            for (int32_t i = 0; i < sums_count(s); i++)
                 for (int32_t p = 0; p < s->panels; p++)
-                    add_products(job, f, p, rows * s->tile_columns, first > 0);
+                    add_all_products(job, i * 5 % sums_count(s), p, rows * s->tile_columns, first > 0);
         }
 #pragma omp for schedule(static) collapse(2)
         for (int32_t b = 0; b < s->aim_blocks; b++)

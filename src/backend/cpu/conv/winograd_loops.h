@@ -43,6 +43,18 @@ static inline int winograd_numbers(enum winograd_form form)
 {
     return form == WINOGRAD_2X2 ? 4 : form == WINOGRAD_4X4 ? 6 : 5;
 }
+/* Numbers of a window's weights: at stride 2 the last two of a row or column are the same. */
+static inline int winograd_weights(enum winograd_form form)
+{
+    return form == WINOGRAD_4X4 ? 6 : 4;
+}
+/* Which frequency of the weights one of the products has. */
+static inline int winograd_weights_at(enum winograd_form form, int frequency)
+{
+    const int side = winograd_numbers(form), last = winograd_weights(form) - 1;
+    const int row = frequency / side, column = frequency % side;
+    return (row < last ? row : last) * (last + 1) + (column < last ? column : last);
+}
 
 /* Tiles side by side in a row of one block of channels of an image (rows, columns, lanes). Their numbers lie `tile`
  * floats apart, those of the frequencies `plane`. */

@@ -34,7 +34,7 @@ static struct reorder reorder_of(const struct transformed *t, const struct cvy_s
 {
     struct reorder s = {.loops = winograd_loops_here(),
                         .form = t->form,
-                        .frequencies = winograd_numbers(t->form) * winograd_numbers(t->form),
+                        .frequencies = winograd_weights(t->form) * winograd_weights(t->form),
                         .aims = (int32_t)weights->dim[t->backward ? 1 : 0],
                         .sources = (int32_t)weights->dim[t->backward ? 0 : 1],
                         .backward = t->backward};
