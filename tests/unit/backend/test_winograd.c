@@ -12,7 +12,7 @@
 #include "support_executor.h"
 #include "support_test.h"
 
-#if defined(__SANITIZE_ADDRESS__) /* where the plain sums take half a minute */
+#if defined(__SANITIZE_ADDRESS__) /* where the plain sums are most of the time */
 enum { PROBLEMS = 80 };
 #else
 enum { PROBLEMS = 160 };
