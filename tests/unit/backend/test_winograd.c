@@ -303,7 +303,7 @@ static void test_problems(void **state)
 static void test_strides(void **state)
 {
     (void)state;
-    for (int form = 0; form < WINOGRAD_WEIGHTS; form++)
+    for (int form = 0; form < WINOGRAD_FORWARD_FORMS; form++)
         for (int stride = 1; stride <= 3; stride++)
             for (int pad = 0; pad < 3; pad++) {
                 const struct problem p = {.op = CVY_OP_CONV2D_BWD_DATA,

@@ -79,8 +79,6 @@ struct winograd winograd_of(enum winograd_form form, const struct cvy_tensor *so
     const struct cpu_winograd_loops *const loops = winograd_loops_here();
     struct winograd s = {.loops = loops,
                          .form = form,
-                         .side = winograd_outputs(form),
-                         .step = winograd_step(form),
                          .frequencies = winograd_numbers(form) * winograd_numbers(form),
                          .source_blocks = (int32_t)source->shape.dim[1] / loops->lanes,
                          .aim_blocks = (int32_t)aim->shape.dim[1] / loops->lanes};
@@ -90,8 +88,8 @@ struct winograd winograd_of(enum winograd_form form, const struct cvy_tensor *so
         s.aim[i] = (int32_t)aim->shape.dim[2 + i];
     }
     s.panels = (int32_t)divide_up(aim->shape.dim[1], loops->panel_lanes);
-    s.tile_rows = (int32_t)divide_up(s.aim[0], s.side);
-    s.tile_columns = (int32_t)divide_up(s.aim[1], s.side);
+    s.tile_rows = (int32_t)divide_up(s.aim[0], winograd_outputs(form));
+    s.tile_columns = (int32_t)divide_up(s.aim[1], winograd_outputs(form));
     s.rows = aim->shape.dim[0] * s.tile_rows;
     return s;
 }
@@ -108,7 +106,8 @@ cvy_status winograd_cut(struct winograd *s, size_t bytes, size_t source_tile, si
     const size_t all = (size_t)s->frequencies * sizeof(float); /* frequencies of a number */
     const size_t row = all * (source_tile + aim_tile) * (size_t)s->tile_columns;
     const size_t channels = (size_t)s->source_blocks * (size_t)s->loops->lanes;
-    const size_t weights = all * channels * (size_t)s->panels * (size_t)s->loops->panel_lanes;
+    const size_t pairs = channels * (size_t)s->panels * (size_t)s->loops->panel_lanes;
+    const size_t weights = (size_t)winograd_weights_count(s->form) * sizeof(float) * pairs;
     const int64_t most = larger((int64_t)(bytes / row), 1);
 
     if (row > MOST_BYTES || weights > MOST_BYTES)
@@ -122,7 +121,9 @@ cvy_status winograd_cut(struct winograd *s, size_t bytes, size_t source_tile, si
 
 void winograd_name(const struct winograd *s, struct cvy_kernel_plan *plan)
 {
-    snprintf(plan->implementation, sizeof(plan->implementation), "winograd%dx%d%s:%s", (int)s->side, (int)s->side,
+    const int side = winograd_outputs(s->form);
+
+    snprintf(plan->implementation, sizeof(plan->implementation), "winograd%dx%d%s:%s", side, side,
              s->form >= WINOGRAD_STRIDED ? "/2" : "", s->loops->isa);
 }
 

@@ -10,7 +10,6 @@
 struct winograd {
     const struct cpu_winograd_loops *loops;
     enum winograd_form form;
-    int32_t side, step; /* outputs of a tile; pixels of the source from one to the next */
     int32_t frequencies;
     int32_t source[2], aim[2];                 /* rows and columns of the images */
     int32_t pad[2];                            /* the first tile reads the source from (-pad[0], -pad[1]) on */
@@ -63,7 +62,7 @@ static inline struct cpu_winograd_tiles winograd_source_tiles(const struct winog
 {
     return (struct cpu_winograd_tiles){.rows = s->source[0],
                                        .columns = s->source[1],
-                                       .row = row->row * s->step - s->pad[0],
+                                       .row = row->row * winograd_step(s->form) - s->pad[0],
                                        .column = -s->pad[1],
                                        .count = s->tile_columns,
                                        .tile = group,
@@ -73,7 +72,7 @@ static inline struct cpu_winograd_tiles winograd_aim_tiles(const struct winograd
 {
     return (struct cpu_winograd_tiles){.rows = s->aim[0],
                                        .columns = s->aim[1],
-                                       .row = row->row * s->side,
+                                       .row = row->row * winograd_outputs(s->form),
                                        .count = s->tile_columns,
                                        .tile = (size_t)s->loops->panel_lanes,
                                        .plane = s->aim_plane};

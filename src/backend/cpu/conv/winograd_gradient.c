@@ -28,12 +28,6 @@ static size_t channels_of(const struct winograd *s)
     return (size_t)s->source_blocks * (size_t)s->loops->lanes;
 }
 
-/* Frequencies of the sums: those of the weights, of which several of the products' may share one. */
-static int32_t sums_count(const struct winograd *s)
-{
-    return winograd_weights(s->form) * winograd_weights(s->form);
-}
-
 static size_t sums_of(const struct winograd *s) /* of a frequency */
 {
     return (size_t)s->panels * channels_of(s) * (size_t)s->loops->panel_lanes;
@@ -56,7 +50,8 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     CVY_TRY(winograd_cut(&s, CHUNK_BYTES, groups_of(&s) * s.loops->gradient_depth,
                          (size_t)s.panels * (size_t)s.loops->panel_lanes));
     plan->scratch_bytes =
-        ((size_t)s.frequencies * (s.source_plane + s.aim_plane) + (size_t)sums_count(&s) * sums_of(&s)) * sizeof(float);
+        ((size_t)s.frequencies * (s.source_plane + s.aim_plane) + (size_t)winograd_weights_count(form) * sums_of(&s)) *
+        sizeof(float);
     winograd_name(&s, plan);
     return cpu_state(plan, &s, sizeof s);
 }
@@ -154,6 +149,7 @@ static void run(cvy_device *device, const struct job *job, float *dw)
 {
     const struct winograd *const s = job->s;
     const int64_t channels = (int64_t)channels_of(s);
+    const int32_t kinds = winograd_weights_count(s->form);
 #pragma omp parallel num_threads(device->threads)
     {
         for (int64_t first = 0; first < s->rows; first += s->chunk_rows) {
@@ -172,9 +168,9 @@ static void run(cvy_device *device, const struct job *job, float *dw)
                 }
                 /* By fives, so that the sums of several frequencies do not fall to one thread. */
 #pragma omp for schedule(static) collapse(2)
-            for (int32_t i = 0; i < sums_count(s); i++)
+            for (int32_t i = 0; i < kinds; i++)
                 for (int32_t p = 0; p < s->panels; p++)
-                    add_all_products(job, i * 5 % sums_count(s), p, rows * s->tile_columns, first > 0);
+                    add_all_products(job, i * 5 % kinds, p, rows * s->tile_columns, first > 0);
         }
 #pragma omp for schedule(static) collapse(2)
         for (int32_t b = 0; b < s->aim_blocks; b++)

@@ -23,7 +23,7 @@ enum winograd_form {
     WINOGRAD_SPREAD_EVEN, /* the gradient of their data, where the window's first tap lies an even number of pixels */
     WINOGRAD_SPREAD_ODD,  /* before the image, or an odd one */
     WINOGRAD_FORMS,
-    WINOGRAD_WEIGHTS = WINOGRAD_STRIDED + 1 /* the others have the transformed weights of STRIDED */
+    WINOGRAD_FORWARD_FORMS = WINOGRAD_STRIDED + 1 /* those with weights of their own: the others have STRIDED's */
 };
 static inline int winograd_outputs(enum winograd_form form)
 {
@@ -47,6 +47,10 @@ static inline int winograd_numbers(enum winograd_form form)
 static inline int winograd_weights(enum winograd_form form)
 {
     return form == WINOGRAD_4X4 ? 6 : 4;
+}
+static inline int winograd_weights_count(enum winograd_form form) /* their frequencies */
+{
+    return winograd_weights(form) * winograd_weights(form);
 }
 /* Which frequency of the weights one of the products has. */
 static inline int winograd_weights_at(enum winograd_form form, int frequency)
@@ -91,11 +95,11 @@ struct cpu_winograd_loops {
     void (*aim[WINOGRAD_FORMS])(const struct cpu_winograd_tiles *tiles, const float *from,
                                 const struct cpu_winograd_end *end, float *image);
     /* dy for gradients of weights: outputs as aim() takes them, into frequencies. */
-    void (*gradient[WINOGRAD_WEIGHTS])(const struct cpu_winograd_tiles *tiles, const float *image, float *to);
+    void (*gradient[WINOGRAD_FORWARD_FORMS])(const struct cpu_winograd_tiles *tiles, const float *image, float *to);
     /* Windows of `lanes` pairs of channels, [tap][lane], into frequencies, `plane` floats apart; and the transposed of
      * that, for sums of gradients. */
-    void (*weights[WINOGRAD_WEIGHTS])(const float *taps, float *to, size_t plane);
-    void (*taps[WINOGRAD_WEIGHTS])(const float *from, size_t plane, float *taps);
+    void (*weights[WINOGRAD_FORWARD_FORMS])(const float *taps, float *to, size_t plane);
+    void (*taps[WINOGRAD_FORWARD_FORMS])(const float *from, size_t plane, float *taps);
     void (*product)(const struct cpu_winograd_product *product);          /* a row's numbers follow each other */
     void (*product_gradient)(const struct cpu_winograd_product *product); /* the rows' numbers follow each other */
     size_t gradient_depth; /* floats from one depth to the next there: row_depth, a multiple of `lanes` */

@@ -7,9 +7,10 @@
 struct transformed {
     int32_t form, backward, unused; /* unused: else they were as large as a pointer, oneDNN 3.x's detail */
 };
-static const struct transformed kinds[WINOGRAD_WEIGHTS][2] = {{{WINOGRAD_2X2, 0, 0}, {WINOGRAD_2X2, 1, 0}},
-                                                              {{WINOGRAD_4X4, 0, 0}, {WINOGRAD_4X4, 1, 0}},
-                                                              {{WINOGRAD_STRIDED, 0, 0}, {WINOGRAD_STRIDED, 1, 0}}};
+static const struct transformed kinds[WINOGRAD_FORWARD_FORMS][2] = {
+    {{WINOGRAD_2X2, 0, 0}, {WINOGRAD_2X2, 1, 0}},
+    {{WINOGRAD_4X4, 0, 0}, {WINOGRAD_4X4, 1, 0}},
+    {{WINOGRAD_STRIDED, 0, 0}, {WINOGRAD_STRIDED, 1, 0}}};
 
 struct cvy_layout winograd_weights_layout(enum winograd_form form, bool backward)
 {
@@ -34,7 +35,7 @@ static struct reorder reorder_of(const struct transformed *t, const struct cvy_s
 {
     struct reorder s = {.loops = winograd_loops_here(),
                         .form = t->form,
-                        .frequencies = winograd_weights(t->form) * winograd_weights(t->form),
+                        .frequencies = winograd_weights_count(t->form),
                         .aims = (int32_t)weights->dim[t->backward ? 1 : 0],
                         .sources = (int32_t)weights->dim[t->backward ? 0 : 1],
                         .backward = t->backward};
