@@ -10,13 +10,15 @@
  * for each tap, for each four input channels: the four weights of 16 to 64 output channels. After the panels the sum of
  * each output channel's weights, 32 bits. Groups that are too narrow for a panel share one (`shared`): then each lane
  * has its own group's bytes. Input channels that are no multiple of 4 make rows (`rows`): the bytes of a row of the
- * window, taps and channels, are what is taken by fours. For tile products (`step_bytes`): for each group and pair of
- * tiles of 16 output channels, for each step, for each of the two, for each four bytes of what the step takes: their
- * weights of the 16. An opaque layout is described by this. */
+ * window, taps and channels, are what is taken by fours. Where products of bytes are added in 16 bits (`sorted`), the
+ * four weights of eight output channels at all taps and input channels follow each other, then those of the next eight;
+ * after the sums lies for each eight the order in which these steps are taken (int8_pack.c). For tile products
+ * (`step_bytes`): for each group and pair of tiles of 16 output channels, for each step, for each of the two, for each
+ * four bytes of what the step takes: their weights of the 16. An opaque layout is described by this. */
 enum { CPU_MAX_PACKINGS = 64 };
 struct cpu_packing {
     int32_t groups, quads; /* quads: input channels of a group / 4, rounded up; with `rows` bytes of a row / 4 */
-    bool shared, rows;
+    bool shared, rows, sorted;
     /* Tiles alone. An output sums over runs of adjacent bytes, each of run_taps of the window's by run_channels; a run
      * is cut into run_steps of step_bytes. With `shared` run_channels are those of a block that some groups fill. */
     int32_t step_bytes, run_steps, run_taps, run_channels;

@@ -10,6 +10,17 @@
 
 /* Output channels of a panel, in vectors of 16; pixels of a tile. */
 enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7, CPU_INT8_NARROW_TILE = 6 /* without AVX-512 */ };
+/* Sorted panels: output channels of a half of a vector; the steps of a slice; the ways to make pairs of a step's four
+ * bytes; the bytes of eight pixels that a step takes, in one of them and in all. */
+enum {
+    CPU_INT8_HALF = CPU_INT8_VECTOR / 2,
+    CPU_INT8_SLICE = 128,
+    CPU_INT8_PAIRINGS = 3,
+    CPU_INT8_PAIRING_BYTES = 4 * 8,
+    CPU_INT8_STEP_BYTES = CPU_INT8_PAIRINGS * CPU_INT8_PAIRING_BYTES
+};
+/* The four bytes of each pairing: the first two make a pair, and the others. */
+extern const uint8_t cpu_int8_pairings[CPU_INT8_PAIRINGS][4];
 /* Where sums and ends are woven into each other: pixels of a tile, the fewest steps of four channels, and the most,
  * beyond which the ends are no matter and smaller tiles are slower. */
 enum { CPU_INT8_WOVEN_TILE = 6, CPU_INT8_WOVEN_QUADS = 12, CPU_INT8_WOVEN_MOST = 128 };
@@ -31,6 +42,11 @@ struct cpu_packing cpu_packing_for(const struct cvy_shape *w, int32_t groups);
 const struct cpu_packing *cpu_packing_known(struct cpu_device *cpu, const struct cpu_packing *packing);
 /* Groups that neither fill a panel nor a tile, but that several of together do. */
 bool cpu_int8_narrow_groups(const struct cvy_shape *w, int32_t groups);
+/* Numbers in the order of a half's steps: one of each, and one of each slice of them. */
+static inline int64_t cpu_int8_order_size(int64_t steps)
+{
+    return steps + (steps + CPU_INT8_SLICE - 1) / CPU_INT8_SLICE;
+}
 /* Bytes of the panels, and of everything. */
 size_t cpu_packing_panel_bytes(const struct cpu_packing *packing, const struct cvy_shape *w);
 size_t cpu_packing_bytes(const struct cpu_packing *packing, const struct cvy_shape *w);
@@ -59,17 +75,21 @@ struct cpu_int8_conv {
 struct cpu_int8_work {
     const uint8_t *x, *residual;
     const int8_t *w;
-    const int32_t *sums; /* of the weights of each output channel */
+    const int32_t *sums;   /* of the weights of each output channel */
+    const uint16_t *order; /* of the steps of each half of a vector (int8_pack.c); sorted panels alone */
     const float *multiplier, *bias;
     void *y;
 };
 
-/* That of a convolution's tensors; `panel_bytes`: of its weights, after which their sums lie. */
-static inline struct cpu_int8_work cpu_int8_work_of(void *const *in, void *const *out, size_t panel_bytes)
+/* That of a convolution's tensors; `panel_bytes`: of its weights, after which the sums of `outputs` channels lie. */
+static inline struct cpu_int8_work cpu_int8_work_of(void *const *in, void *const *out, size_t panel_bytes,
+                                                    int64_t outputs)
 {
+    const int32_t *const sums = (const int32_t *)(const void *)((const char *)in[1] + panel_bytes);
     return (struct cpu_int8_work){.x = in[0],
                                   .w = in[1],
-                                  .sums = (const int32_t *)(const void *)((const char *)in[1] + panel_bytes),
+                                  .sums = sums,
+                                  .order = (const uint16_t *)(const void *)(sums + outputs),
                                   .multiplier = in[2],
                                   .bias = in[3],
                                   .residual = in[4],
@@ -85,6 +105,7 @@ typedef void (*cpu_int8_task)(const struct cpu_int8_conv *conv, const struct cpu
 struct cpu_int8_kernels {
     const char *isa;
     int64_t tile;        /* pixels of conv's tiles */
+    bool sorted;         /* conv's panels of weights, those of groups that share them apart */
     cpu_int8_task conv;  /* NULL: there are no instructions for it */
     cpu_int8_task woven; /* the same for what cpu_conv2d_int8_woven admits; may be NULL */
     void (*quantize)(uint8_t *y, const float *x, size_t count, struct cvy_int8_levels levels);

@@ -1,10 +1,7 @@
-/* Integer inference with AVX2 alone. There is no instruction that adds products of bytes without saturation (vpmaddubsw
- * keeps 16 bits of two of them), so bytes become words, of which vpmaddwd adds two products to 32 bits: twice as many a
- * cycle as products of floats on processors that multiply words in two units and add in others. */
+/* Integer inference with AVX2 alone, exact by an instruction that is not: vpmaddubsw adds two products of bytes to 16
+ * bits, which saturate. The weights alone tell whether they can (int8_pack.c): where they cannot, it is as good as
+ * any; elsewhere bytes become words, of which vpmaddwd adds two products to 32 bits. */
 #include "backend/cpu/int8_avx2_ends.inc"
-
-/* Steps of four channels whose pixels are widened at a time. */
-enum { SLICE = 64 };
 
 /* The sum with the products of four unsigned and four signed bytes for each lane. */
 INLINE __m256i add_products(__m256i sum, __m256i x, __m256i w)
@@ -16,91 +13,139 @@ INLINE __m256i add_products(__m256i sum, __m256i x, __m256i w)
 
 /* ---- sums over all channels of pixels ---- */
 
-/* `count` bytes, a multiple of 4, as words. */
-INLINE void widen(int16_t *to, const uint8_t *from, int64_t count)
+/* What a slice takes of a tile's pixels, for each pairing: side by side, for what lies 4096 bytes apart has the same
+ * place in the first cache. */
+struct slice {
+    uint8_t x[CPU_INT8_SLICE][CPU_INT8_PAIRINGS][CPU_INT8_PAIRING_BYTES] __attribute__((aligned(32)));
+};
+
+INLINE __m256i pairing_of(int pairing)
 {
-    int64_t i = 0;
-    for (; i + 16 <= count; i += 16)
-        _mm256_storeu_si256((void *)(to + i), _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)(from + i))));
-    for (; i < count; i += 4) {
-        int32_t bytes;
-        memcpy(&bytes, from + i, sizeof bytes);
-        _mm_storel_epi64((void *)(to + i), _mm_cvtepu8_epi16(_mm_cvtsi32_si128(bytes)));
-    }
+    const __m256i fours =
+        _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+    return _mm256_add_epi8(four_bytes(cpu_int8_pairings[pairing]), fours);
 }
 
-/* Adds the products of four channels of a pixel and of their weights of four output channels each. Written out: it
- * takes all registers that there are, and the compiler would read all pixels first and keep sums in memory. */
-#define ADD_PIXEL(low, high, from, first, second)                                                                      \
-    do {                                                                                                               \
-        __m256i both, one;                                                                                             \
-        __asm__("vpbroadcastq %4, %2\n\t"                                                                              \
-                "vpmaddwd %5, %2, %3\n\t"                                                                              \
-                "vpaddd %3, %0, %0\n\t"                                                                                \
-                "vpmaddwd %6, %2, %2\n\t"                                                                              \
-                "vpaddd %2, %1, %1"                                                                                    \
-                : "+x"(low), "+x"(high), "=&x"(both), "=&x"(one)                                                       \
-                : "m"(*(const __m64 *)(const void *)(from)) /* which may alias */, "x"(first), "x"(second));           \
-    } while (0)
-
-/* Eight output channels for all pixels of a slice: added to `start`, of one pixel, or to what is in `to`. `step`: bytes
- * from one four channels' weights to the next. Each register has two sums for each of four channels. */
-INLINE void sum_half(const int16_t words[TILE][4 * SLICE], const int8_t *w, int64_t step, int64_t quads,
-                     const int32_t *start, int32_t *to)
+INLINE void fill_step(struct slice *slice, int64_t step, __m256i bytes)
 {
-    __m256i low[TILE], high[TILE];
+    _mm256_store_si256((void *)slice->x[step][0], bytes);
+    for (int pairing = 1; pairing < CPU_INT8_PAIRINGS; pairing++)
+        _mm256_store_si256((void *)slice->x[step][pairing], _mm256_shuffle_epi8(bytes, pairing_of(pairing)));
+}
+
+/* Eight steps from `step` on, whose bytes begin at from[i] + skip; the last two of eight pixels are whatever. */
+INLINE void fill_eight(struct slice *slice, int64_t step, const uint8_t *const *from, int64_t skip)
+{
+    __m256i rows[TILE], pairs[TILE], fours[8];
 #pragma GCC unroll 6
     for (int i = 0; i < TILE; i++)
-        low[i] = high[i] = _mm256_setzero_si256();
-    for (int64_t quad = 0; quad < quads; quad++, w += step) {
-        const __m256i first = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)w));
-        const __m256i second = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(w + 16)));
-#pragma GCC unroll 6
-        for (int i = 0; i < TILE; i++)
-            ADD_PIXEL(low[i], high[i], words[i] + 4 * quad, first, second);
+        rows[i] = _mm256_loadu_si256((const void *)(from[i] + skip));
+#pragma GCC unroll 3
+    for (int i = 0; i < TILE; i += 2) {
+        pairs[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
     }
-#pragma GCC unroll 6
-    for (int i = 0; i < TILE; i++, to += PANEL) {
-        const __m256i sums = _mm256_permute4x64_epi64(_mm256_hadd_epi32(low[i], high[i]), 0xd8);
-        const __m256i before = _mm256_load_si256((const void *)(start ? start : to));
-        _mm256_store_si256((void *)to, _mm256_add_epi32(before, sums));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) { /* steps 2 i and 2 i + 1 of each lane of 128 bits */
+        fours[2 * i] = _mm256_unpacklo_epi64(pairs[i], pairs[2 + i]);
+        fours[2 * i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[2 + i]);
+        fours[4 + 2 * i] = _mm256_unpacklo_epi64(pairs[4 + i], pairs[4 + i]);
+        fours[4 + 2 * i + 1] = _mm256_unpackhi_epi64(pairs[4 + i], pairs[4 + i]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        fill_step(slice, step + i, _mm256_permute2x128_si256(fours[i], fours[4 + i], 0x20));
+        fill_step(slice, step + 4 + i, _mm256_permute2x128_si256(fours[i], fours[4 + i], 0x31));
     }
 }
 
-static void sum_slice(const struct tile *tile, const int32_t *start, const int16_t words[TILE][4 * SLICE],
-                      const int8_t *w, int64_t quads, int32_t *to)
+/* Steps `step` to `end` of the slice, whose bytes begin at from[i] + skip. */
+INLINE void fill(struct slice *slice, int64_t step, int64_t end, const uint8_t *const *from, int64_t skip)
 {
-    const int64_t step = (int64_t)4 * LANES * tile->vectors;
-    for (int half = 0; half < 2 * tile->vectors; half++)
-        sum_half(words, w + 4 * HALF * half, step, quads, start ? start + HALF * half : NULL, to + HALF * half);
+    for (; step + 8 <= end; step += 8, skip += 32)
+        fill_eight(slice, step, from, skip);
+    for (; step < end; step++, skip += 4) {
+        int32_t bytes[8] = {0};
+        for (int i = 0; i < TILE; i++)
+            memcpy(&bytes[i], from[i] + skip, 4);
+        fill_step(slice, step, _mm256_loadu_si256((const void *)bytes));
+    }
+}
+
+/* The sum with the products of four bytes of a pixel and of these weights, whose pairs fit into 16 bits. Written out:
+ * compilers read all pixels first, which takes more registers than there are. */
+INLINE __m256i add_short_products(__m256i sum, const uint8_t *x, __m256i w, __m256i ones)
+{
+    __m256i words;
+    __asm__("vpbroadcastd %2, %1\n\t"
+            "vpmaddubsw %3, %1, %1\n\t"
+            "vpmaddwd %4, %1, %1\n\t"
+            "vpaddd %1, %0, %0"
+            : "+x"(sum), "=&x"(words)
+            : "m"(*(const uint8_t(*)[4])x), "x"(w), "x"(ones));
+    return sum;
+}
+
+/* Eight output channels for all pixels of a slice of `count` steps: added to `start`, of one pixel, or to what is in
+ * `to` (TILE, PANEL). w (count, 8, 4), in this order (int8_pack.c) */
+INLINE void sum_half(const struct slice *slice, const int8_t *w, const uint16_t *order, int64_t count,
+                     const int32_t *start, int32_t *to)
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    const uint16_t *const others = order + 1 + order[0], *const end = order + 1 + count;
+    __m256i sums[TILE];
+#pragma GCC unroll 6
+    for (int i = 0; i < TILE; i++)
+        sums[i] = _mm256_load_si256((const void *)(start ? start : to + PANEL * i));
+    for (order++; order < others; order++, w += 32) {
+        const __m256i weights = _mm256_loadu_si256((const void *)w);
+        const uint8_t *x = (const uint8_t *)slice->x + *order;
+#pragma GCC unroll 6
+        for (int i = 0; i < TILE; i++)
+            sums[i] = add_short_products(sums[i], x + 4 * i, weights, ones);
+    }
+    for (; order < end; order++, w += 32) {
+        const __m256i weights = _mm256_loadu_si256((const void *)w);
+        const uint8_t *x = (const uint8_t *)slice->x + *order;
+#pragma GCC unroll 6
+        for (int i = 0; i < TILE; i++)
+            sums[i] = add_products(sums[i], four_bytes(x + 4 * i), weights);
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < TILE; i++)
+        _mm256_store_si256((void *)(to + PANEL * i), sums[i]);
 }
 
 /* to (TILE, PANEL) */
 static void sum_one_group(const struct tile *tile, int32_t *to)
 {
-    int16_t words[TILE][4 * SLICE] __attribute__((aligned(32)));
+    struct slice slice;
+    const int64_t steps = tile->taps * tile->quads, order_size = cpu_int8_order_size(steps);
     const uint8_t *const *pixels = tile->pixels;
     const int32_t *start = tile->finish->start;
-    const int8_t *w = tile->w;
-    int64_t skip = tile->skip, filled = 0;
+    int64_t skip = tile->skip, filled = 0, done = 0, slices = 0;
 
     for (int64_t tap = 0; tap < tile->taps; tap++, pixels += tile->pointers, skip += tile->bytes)
         for (int64_t quad = 0, taken; quad < tile->quads; quad += taken) {
             const int64_t left = tile->quads - quad;
-            taken = left < SLICE - filled ? left : SLICE - filled;
-            for (int i = 0; i < TILE; i++)
-                widen(words[i] + 4 * filled, pixels[i] + skip + 4 * quad, 4 * taken);
+            taken = left < CPU_INT8_SLICE - filled ? left : CPU_INT8_SLICE - filled;
+            fill(&slice, filled, filled + taken, pixels, skip + 4 * quad);
             filled += taken;
-            if (filled < SLICE && !(tap + 1 == tile->taps && taken == left))
+            if (filled < CPU_INT8_SLICE && done + filled < steps)
                 continue;
-            sum_slice(tile, start, words, w, filled, to);
-            w += filled * 4 * LANES * tile->vectors;
+            for (int half = 0; half < 2 * tile->vectors; half++)
+                sum_half(&slice, tile->w + 4 * HALF * (half * steps + done),
+                         tile->order + half * order_size + done + slices, filled, start ? start + HALF * half : NULL,
+                         to + HALF * half);
             start = NULL;
+            done += filled;
+            slices++;
             filled = 0;
         }
 }
 
 #define SUM_ONE_GROUP sum_one_group
+#define SORTED        true
 #define INT8_TABLE    cpu_int8_kernels_avx2
 #define INT8_ISA      "avx2"
 #include "backend/cpu/int8_avx2_sums.inc"

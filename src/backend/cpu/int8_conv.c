@@ -179,12 +179,14 @@ static const char *woven_refusal(const struct cpu_device *cpu, const struct cpu_
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, bool woven)
 {
     struct cpu_device *cpu = cpu_of(device);
-    const struct cpu_packing wanted = cpu_packing_for(&desc->in[1].shape, desc->attr.int8.conv2d.groups), *packing;
+    struct cpu_packing wanted = cpu_packing_for(&desc->in[1].shape, desc->attr.int8.conv2d.groups);
+    const struct cpu_packing *packing;
     const char *why = refusal(cpu, desc);
     struct cpu_int8_conv state;
     cpu_int8_describe(desc, &state);
     if (!why && woven)
         why = woven_refusal(cpu, &state, &wanted);
+    wanted.sorted = cpu->int8->sorted && !wanted.shared;
     packing = why ? NULL : cpu_packing_known(cpu, &wanted);
     plan->quiet = woven;
     if (!packing)
@@ -229,7 +231,7 @@ static cvy_status run_tasks(int threads, const struct cvy_kernel_plan *plan, cpu
                             void *const *out, void *scratch)
 {
     const struct cpu_int8_conv *s = plan->state;
-    const struct cpu_int8_work work = cpu_int8_work_of(in, out, s->panel_bytes);
+    const struct cpu_int8_work work = cpu_int8_work_of(in, out, s->panel_bytes, s->k);
     const int64_t tasks = s->blocks * s->panel_tasks;
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t task = 0; task < tasks; task++) {

@@ -15,9 +15,10 @@ struct finish;
 struct tile {
     const uint8_t *const *pixels; /* (taps, TILE) or (TILE) */
     int64_t skip, pointers, bytes, taps, quads;
-    int vectors;     /* of the panel */
-    const int8_t *w; /* (taps, quads, vectors, 16, 4) */
-    int64_t ahead;   /* bytes from what is read of w to what is fetched meanwhile, 0: nothing; AVX-512 alone */
+    int vectors;           /* of the panel */
+    const int8_t *w;       /* (taps, quads, vectors, 16, 4), sorted ones (vectors, 2, taps, quads, 8, 4) */
+    const uint16_t *order; /* of the steps of the panel's halves, where they are sorted */
+    int64_t ahead;         /* bytes from what is read of w to what is fetched meanwhile, 0: nothing; AVX-512 alone */
     const struct finish *finish;
 };
 

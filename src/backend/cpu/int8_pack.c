@@ -32,9 +32,9 @@ const struct cpu_packing *cpu_packing_known(struct cpu_device *cpu, const struct
     for (int i = 0; i < cpu->packing_count; i++) {
         const struct cpu_packing *known = &cpu->packings[i];
         if (known->groups == packing->groups && known->quads == packing->quads && known->shared == packing->shared &&
-            known->rows == packing->rows && known->step_bytes == packing->step_bytes &&
-            known->run_steps == packing->run_steps && known->run_taps == packing->run_taps &&
-            known->run_channels == packing->run_channels)
+            known->rows == packing->rows && known->sorted == packing->sorted &&
+            known->step_bytes == packing->step_bytes && known->run_steps == packing->run_steps &&
+            known->run_taps == packing->run_taps && known->run_channels == packing->run_channels)
             return known;
     }
     if (cpu->packing_count == CPU_MAX_PACKINGS)
@@ -73,7 +73,11 @@ size_t cpu_packing_panel_bytes(const struct cpu_packing *packing, const struct c
 
 size_t cpu_packing_bytes(const struct cpu_packing *packing, const struct cvy_shape *w)
 {
-    return cpu_packing_panel_bytes(packing, w) + (size_t)w->dim[0] * sizeof(int32_t);
+    const size_t halves = cpu_packing_panel_bytes(packing, w) / (4 * CPU_INT8_HALF);
+    const int64_t steps = runs_of(packing, w) * packing->quads;
+    const size_t order =
+        packing->sorted ? halves / (size_t)steps * (size_t)cpu_int8_order_size(steps) * sizeof(uint16_t) : 0;
+    return cpu_packing_panel_bytes(packing, w) + (size_t)w->dim[0] * sizeof(int32_t) + order;
 }
 
 /* Where the weights of an output channel lie: four adjacent bytes of its inputs after another, `step` bytes apart. */
@@ -96,6 +100,9 @@ static struct lane lane_of(const struct cpu_packing *packing, const struct cvy_s
     const int64_t panel = j / CPU_INT8_PANEL, left = outputs - panel * CPU_INT8_PANEL;
     const int64_t vectors = left < CPU_INT8_PANEL ? (left + CPU_INT8_VECTOR - 1) / CPU_INT8_VECTOR : 4;
     const int64_t steps = runs_of(packing, w) * packing->quads;
+    if (packing->sorted)
+        return (struct lane){first + (size_t)((j / CPU_INT8_HALF * steps * CPU_INT8_HALF + j % CPU_INT8_HALF) * 4),
+                             4 * CPU_INT8_HALF, 0};
     return (struct lane){first + (size_t)((panel * steps * CPU_INT8_PANEL + j % CPU_INT8_PANEL) * 4),
                          (size_t)(vectors * CPU_INT8_VECTOR * 4), 0};
 }
@@ -120,11 +127,92 @@ static int64_t channels_of(const struct cpu_packing *packing, const struct cvy_s
     return packing->step_bytes && packing->shared ? packing->run_channels : w->dim[1];
 }
 
+/* ---- sorted panels ---- */
+
+const uint8_t cpu_int8_pairings[CPU_INT8_PAIRINGS][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {0, 3, 1, 2}};
+
+/* A step's weights: (8, 4), as one of the pairings has them. */
+struct step {
+    int8_t w[CPU_INT8_HALF][4];
+};
+
+static struct step paired(const struct step *step, int pairing, bool back)
+{
+    struct step y;
+    for (int lane = 0; lane < CPU_INT8_HALF; lane++)
+        for (int i = 0; i < 4; i++) {
+            const int other = cpu_int8_pairings[pairing][i];
+            y.w[lane][back ? other : i] = step->w[lane][back ? i : other];
+        }
+    return y;
+}
+
+/* Whether two products of an unsigned byte and one of these fit into 16 bits, whatever the unsigned bytes are. */
+static bool pair_fits(int32_t a, int32_t b)
+{
+    const int32_t above = (a > 0 ? a : 0) + (b > 0 ? b : 0), below = (a < 0 ? a : 0) + (b < 0 ? b : 0);
+    return 255 * above <= INT16_MAX && 255 * below >= INT16_MIN;
+}
+
+static bool step_fits(const struct step *step)
+{
+    for (int lane = 0; lane < CPU_INT8_HALF; lane++)
+        if (!pair_fits(step->w[lane][0], step->w[lane][1]) || !pair_fits(step->w[lane][2], step->w[lane][3]))
+            return false;
+    return true;
+}
+
+/* Steps of a slice in the order in which they are taken: first those of which some pairing's products fit into 16 bits.
+ * order: how many those are, then for each step where its bytes begin in what a slice takes, (pairings, steps, 8
+ * pixels, 4). */
+static void sort_slice(struct step *steps, int64_t count, uint16_t *order)
+{
+    struct step sorted[CPU_INT8_SLICE];
+    int64_t fit = 0, others = count;
+    for (int64_t i = 0; i < count; i++) {
+        struct step step = steps[i];
+        int pairing = 0;
+        while (!step_fits(&step) && ++pairing < CPU_INT8_PAIRINGS)
+            step = paired(&steps[i], pairing, false);
+        const bool fits = pairing < CPU_INT8_PAIRINGS;
+        const int64_t at = fits ? fit++ : --others;
+        sorted[at] = fits ? step : steps[i];
+        order[1 + at] = (uint16_t)(CPU_INT8_STEP_BYTES * i + (fits ? pairing : 0) * CPU_INT8_PAIRING_BYTES);
+    }
+    order[0] = (uint16_t)fit;
+    memcpy(steps, sorted, (size_t)count * sizeof(*steps));
+}
+
+static void unsort_slice(const struct step *sorted, int64_t count, const uint16_t *order, struct step *steps)
+{
+    for (int64_t at = 0; at < count; at++) {
+        const int step = order[1 + at] / CPU_INT8_STEP_BYTES, rest = order[1 + at] % CPU_INT8_STEP_BYTES;
+        steps[step] = paired(&sorted[at], rest / CPU_INT8_PAIRING_BYTES, true);
+    }
+}
+
 struct reorder {
     struct cpu_packing packing;
     struct cvy_shape shape;
     bool unpack;
 };
+
+/* Sorts all slices, or with `plain`, of as many bytes, makes there what they were before. */
+static void sort_panels(const struct reorder *s, int8_t *packed, int8_t *plain)
+{
+    const size_t panels = cpu_packing_panel_bytes(&s->packing, &s->shape);
+    const int64_t steps = runs_of(&s->packing, &s->shape) * s->packing.quads;
+    uint16_t *order = (uint16_t *)(void *)(packed + panels + (size_t)s->shape.dim[0] * sizeof(int32_t));
+    struct step *at = (struct step *)(void *)packed, *to = (struct step *)(void *)plain;
+    for (const struct step *const end = (struct step *)(void *)(packed + panels); at < end;)
+        for (int64_t left = steps, count; left > 0; left -= count, at += count, order += 1 + count) {
+            count = left < CPU_INT8_SLICE ? left : CPU_INT8_SLICE;
+            if (plain)
+                unsort_slice(at, count, order, to + (at - (struct step *)(void *)packed));
+            else
+                sort_slice(at, count, order);
+        }
+}
 
 cvy_status cpu_reorder_int8_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
@@ -137,6 +225,8 @@ cvy_status cpu_reorder_int8_prepare(cvy_device *device, struct cvy_op_desc *desc
     const struct reorder state = {.packing = *(from ? from : to), .shape = desc->in[0].shape, .unpack = from};
     const int64_t taps = cpu_int8_extent(&state.shape, 2) * cpu_int8_extent(&state.shape, 3);
     plan->scratch_bytes = (size_t)(channels_of(&state.packing, &state.shape) * taps) * sizeof(int32_t);
+    if (state.unpack && state.packing.sorted)
+        plan->scratch_bytes += cpu_packing_panel_bytes(&state.packing, &state.shape);
     return cpu_state(plan, &state, sizeof(state));
 }
 
@@ -153,6 +243,11 @@ cvy_status cpu_reorder_int8_run(cvy_device *device, const struct cvy_kernel_plan
         bytes[i] = byte_of(&s->packing, &s->shape, i % taps, i / taps);
     if (!s->unpack)
         memset(packed, 0, panels);
+    else if (s->packing.sorted) {
+        int8_t *plainly = (int8_t *)(bytes + channels * taps);
+        sort_panels(s, packed, plainly);
+        packed = plainly;
+    }
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t k = 0; k < outputs; k++) {
         const struct lane lane = lane_of(&s->packing, &s->shape, k);
@@ -170,5 +265,7 @@ cvy_status cpu_reorder_int8_run(cvy_device *device, const struct cvy_kernel_plan
         if (!s->unpack)
             memcpy(packed + panels + (size_t)k * sizeof(sum), &sum, sizeof(sum));
     }
+    if (!s->unpack && s->packing.sorted)
+        sort_panels(s, packed, NULL);
     return CVY_OK;
 }

@@ -320,7 +320,7 @@ cvy_status cpu_conv2d_int8_tiles_run(cvy_device *device, const struct cvy_kernel
 {
     const struct cpu_int8_tiles *t = plan->state;
     const struct cpu_int8_conv *s = &t->conv;
-    const struct cpu_int8_work work = cpu_int8_work_of(in, out, s->panel_bytes);
+    const struct cpu_int8_work work = cpu_int8_work_of(in, out, s->panel_bytes, s->k);
     const int64_t tasks = t->segment_tasks * t->panel_tasks, all = s->n * t->segments;
 
 #pragma omp parallel for num_threads(device->threads) schedule(dynamic)

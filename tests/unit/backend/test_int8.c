@@ -55,6 +55,23 @@ static void *random_bytes(size_t size, uint32_t draw)
     return bytes;
 }
 
+/* Of eight output channels after another: weights of which most pairs make products beyond 16 bits, some do, none does.
+ */
+static int8_t *random_weights(int32_t outputs, size_t each, uint32_t draw)
+{
+    static const double spreads[] = {0, 30, 14};
+    struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_INIT, 3, draw);
+    int8_t *w = random_bytes((size_t)outputs * each, draw);
+
+    for (size_t i = 0; i < (size_t)outputs * each; i++) {
+        const double spread = spreads[i / each / 8 % 3], value = spread * cvy_rng_normal(&rng);
+
+        if (spread > 0)
+            w[i] = (int8_t)(value > 4 * spread ? 4 * spread : value < -4 * spread ? -4 * spread : value);
+    }
+    return w;
+}
+
 static float *random_floats(size_t count, uint32_t draw, double scale)
 {
     struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_INIT, 1, draw);
@@ -174,7 +191,7 @@ static void check_conv(const struct conv_case *c)
     desc.out[0] = executor_tensor(c->floats ? CVY_F32 : CVY_U8,
                                   c->matrix ? cvy_shape2(c->n, c->k) : cvy_shape4(c->n, c->k, p, q));
     in[0] = random_bytes(bytes_of(&desc.in[0]), 0);
-    in[1] = random_bytes(bytes_of(&desc.in[1]), 1);
+    in[1] = random_weights(c->k, (size_t)products, 1);
     in[2] = random_floats((size_t)c->k, 2, 0.01 / sqrt(products));
     if (c->bias) {
         desc.in[3] = executor_tensor(CVY_F32, cvy_shape1(c->k));
@@ -327,28 +344,34 @@ static void impossible_scales(void **state)
     free((void *)(uintptr_t)in[1]);
 }
 
-/* Sums at the ends of their range: what saturating instructions would cut. */
+/* Sums at the ends of their range: what saturating instructions would cut. Two products fill 16 bits, or are one beyond
+ * them. */
 static void sums_do_not_saturate(void **state)
 {
+    static const int8_t pairs[][2] = {{127, 127}, {-128, -128}, {64, 64},  {65, 64},   {1, 127},    {2, 127},
+                                      {-64, -64}, {-65, -64},   {-128, 0}, {-1, -128}, {127, -128}, {-127, 127}};
+    enum { PAIRS = sizeof pairs / sizeof *pairs, OUTPUTS = 8 * PAIRS, INPUTS = 64 };
     struct cvy_op_desc desc = executor_desc(CVY_OP_CONV2D_INT8, 5, 1);
-    uint8_t x[64];
-    int8_t w[16 * 64];
-    float one[16], y[16];
+    uint8_t x[INPUTS];
+    int8_t w[OUTPUTS][INPUTS];
+    float one[OUTPUTS], y[OUTPUTS];
 
     memset(x, 255, sizeof x);
-    memset(w, 127, sizeof w);
-    for (int k = 0; k < 16; k++)
+    for (int k = 0; k < OUTPUTS; k++) {
         one[k] = 1;
-    memset(w + 64, -127, 64);
+        for (int i = 0; i < INPUTS; i++)
+            w[k][i] = pairs[k / 8][i % 2];
+    }
     desc.attr.int8.conv2d =
         (struct cvy_conv2d_attr){.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
     desc.attr.int8.x.scale = 1;
-    desc.in[0] = executor_tensor(CVY_U8, cvy_shape2(1, 64));
-    desc.in[1] = executor_tensor(CVY_I8, cvy_shape2(16, 64));
-    desc.in[2] = executor_tensor(CVY_F32, cvy_shape2(16, 1));
-    desc.out[0] = executor_tensor(CVY_F32, cvy_shape2(1, 16));
+    desc.in[0] = executor_tensor(CVY_U8, cvy_shape2(1, INPUTS));
+    desc.in[1] = executor_tensor(CVY_I8, cvy_shape2(OUTPUTS, INPUTS));
+    desc.in[2] = executor_tensor(CVY_F32, cvy_shape2(OUTPUTS, 1));
+    desc.out[0] = executor_tensor(CVY_F32, cvy_shape2(1, OUTPUTS));
     executor_run_checked(cpu, &desc, (const void *[]){x, w, one, NULL, NULL}, (void *[]){y});
-    assert_true(y[0] == 64.0f * 255 * 127 && y[1] == -64.0f * 255 * 127);
+    for (int k = 0; k < OUTPUTS; k++)
+        assert_true(y[k] == INPUTS / 2 * 255.0f * (float)(pairs[k / 8][0] + pairs[k / 8][1]));
 }
 
 static void one_image(enum cvy_op op, struct cvy_shape shape, enum cvy_dtype x, enum cvy_dtype y,

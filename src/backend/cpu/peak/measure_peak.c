@@ -31,7 +31,7 @@ static loop_function int8_loop(unsigned int8, enum cvy_isa isa)
         return CVY_IF_AVX(cpu_peak_int8_avx512);
     if (int8 & CVY_INT8_AVX_VNNI)
         return CVY_IF_AVX(cpu_peak_int8_avx2);
-    return isa == CVY_ISA_AVX2 ? CVY_IF_AVX(cpu_peak_int8_words) : NULL;
+    return isa == CVY_ISA_AVX2 ? CVY_IF_AVX(cpu_peak_int8_short) : NULL;
 }
 
 /* The most operations a second of all threads together, in repeats of about 2 ms. All repeats are one parallel region:

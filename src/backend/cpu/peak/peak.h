@@ -32,9 +32,9 @@ struct cpu_peak {
     void (*triad)(float *a, const float *b, const float *c, size_t count); /* a = b + 3 c */
 };
 extern const struct cpu_peak cpu_peak_base, cpu_peak_avx2, cpu_peak_avx512, cpu_peak_avx512_bf16, cpu_peak_amx_bf16;
-/* The same of products of 8-bit integers added up in 32 bits, by what has them (enum cvy_int8_isa), and by AVX2 as
- * words. */
-double cpu_peak_int8_words(int64_t rounds);
+/* The same of products of 8-bit integers added up in 32 bits, by what has them (enum cvy_int8_isa), and by AVX2
+ * with 16 bits in between. */
+double cpu_peak_int8_short(int64_t rounds);
 double cpu_peak_int8_avx2(int64_t rounds);
 double cpu_peak_int8_avx512(int64_t rounds);
 double cpu_peak_int8_amx(int64_t rounds);
