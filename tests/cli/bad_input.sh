@@ -1,6 +1,7 @@
 #!/bin/bash
 # Data sets and images with something wrong: one sentence that names it, the right exit code, the good part still done.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes good 2 1
 class=$(ls good/train | head -n 1)
 picture=$(ls good/train/"$class" | head -n 1)

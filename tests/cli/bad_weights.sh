@@ -1,6 +1,7 @@
 #!/bin/bash
 # Weights that do not fit or are damaged, for every verb that reads them.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 2 1
 picture=$(find data/val -name '*.jpg' | sort | head -n 1)
 expect 0 tiny_train data --epochs 1 --workspace run
@@ -51,7 +52,7 @@ data[end - 4:end] = struct.pack("<f", float(sys.argv[4]))
 open(sys.argv[2], "wb").write(data)
 PY
 }
-for row in 'layer1.0.conv1.weight nan 36864' 'bn1.running_var inf 64' 'fc.bias -inf 10'; do
+for row in 'layer1.0.conv1.weight nan 2304' 'bn1.running_var inf 16' 'fc.bias -inf 10'; do
     read -r name value count <<<"$row"
     spoil $weights spoilt.safetensors "$name" "$value"
     sentence="\"spoilt.safetensors\" holds no trained network: 1 of the $count numbers of \"$name\" are NaN or infinite"
@@ -80,9 +81,9 @@ expect_sentence 65 'spoilt_average.safetensors" holds no trained network: 1 of t
 expect 0 "$convoy" -q convert spoilt_average.safetensors whole.onnx # the weights themselves are good
 # A negative variance would make a channel NaN, which a ReLU hides. A type that is no float is told from a shape.
 spoil $weights negative.safetensors bn1.running_var -1
-expect_sentence 65 'negative.safetensors" holds no trained network: 1 of the 64 variances "bn1.running_var" are negative' \
+expect_sentence 65 'negative.safetensors" holds no trained network: 1 of the 16 variances "bn1.running_var" are negative' \
     "$convoy" -q classify "$picture" --weights negative.safetensors
-expect_sentence 65 'negative.safetensors" holds no trained network: 1 of the 64 variances' \
+expect_sentence 65 'negative.safetensors" holds no trained network: 1 of the 16 variances' \
     "$convoy" -q convert negative.safetensors negative.onnx
 /usr/bin/python3 - $weights whole.safetensors <<'PY'
 import sys

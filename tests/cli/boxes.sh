@@ -2,6 +2,7 @@
 # Sets with boxes: the built-in one, COCO folders and their TFRecords as an independent program reads and writes them,
 # what check says about them, and one sentence for everything that can be wrong with a COCO file.
 . "$(dirname "$0")/support_common.sh"
+narrow
 python=$(command -v python3) || skip "python3 is missing"
 tfrecord() { "$python" "$sources/tests/tools/tfrecord.py" "$@"; }
 

@@ -2,6 +2,7 @@
 # A data set of which 5 % cannot be read: it trains to its end, names each bad file once, and counts them; check finds
 # the same ones. As a folder, and as TFRecords that were damaged afterwards.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 20 1
 expect 0 "$convoy" -q dataset tfrecord data records --train-shards 2 --val-shards 1
 spoil() { # KIND FILE

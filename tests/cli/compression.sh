@@ -2,6 +2,7 @@
 # --gradient-compression: gradients that go from rank to rank in 16 bits. Training stays near the one without, all ranks
 # must be told the same, and a resumed run is the one that was never stopped.
 . "$(dirname "$0")/support_common.sh"
+narrow
 . "$(dirname "$0")/support_sync_bn.sh"
 sanitized && epochs=2 || epochs=7
 "$convoy" -q dataset shapes data --train-per-class 5 --val-per-class 1 --image-size 72 || fail "no data"

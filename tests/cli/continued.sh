@@ -1,6 +1,7 @@
 #!/bin/bash
 # Lines of PyTorch's program that go on from its own checkpoints; trainings in stages; what evaluates as they go.
 . "$(dirname "$0")/support_common.sh"
+narrow
 
 expect 0 "$convoy" -q dataset shapes data --train-per-class 3 --val-per-class 1 --image-size 32
 options="--arch resnet18 --image-size 32 --eval-resize 32 -b 10 --lr 0.01 --lr-schedule cosine --warmup 1 --momentum 0.9

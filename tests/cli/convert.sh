@@ -1,6 +1,7 @@
 #!/bin/bash
 # convoy convert, and weights in other formats than the one that train writes, for every verb that reads them.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 2 1
 picture=$(find data/val -name '*.jpg' | sort | head -n 1)
 expect 0 tiny_train data --epochs 1 --workspace run

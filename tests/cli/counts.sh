@@ -1,6 +1,7 @@
 #!/bin/bash
 # Numbers in sentences: one image, not 1 images.
 . "$(dirname "$0")/support_common.sh"
+narrow
 expect 0 "$convoy" dataset shapes data --train-per-class 2 --val-per-class 1 --image-size 40
 expect_text err '^wrote 10 classes with 2 training and 1 validation image each to "data"$'
 expect 0 "$convoy" dataset shapes boxes --boxes --train-images 2 --val-images 1 --classes 1 --image-size 96

@@ -2,6 +2,7 @@
 # Device "cuda": where there is none it is said why; with the emulated GPU of the tests, training, resuming (also on the
 # other device), mixed precision with its loss scale, evaluation and information are those of a GPU.
 . "$(dirname "$0")/support_common.sh"
+narrow
 emulated=${CONVOY_BUILD:?}/tests/emulated_cuda/libconvoy_cuda_emulated.so
 if sanitized; then # a hundred times slower: a few steps
     per_class=1 epochs=1
@@ -111,7 +112,7 @@ expect_same recorded.csv unrecorded.csv
 
 # Grouped convolutions and first ones: the faster kernels, of times that are told; without times the engine's.
 rows_of() { # NETWORK LAYER
-    expect 0 "$convoy" info "$1" --plan --mode train --batch-size 2 --image-size 32 --device cuda --precision fp16 --runs 0
+    expect 0 wide "$convoy" info "$1" --plan --mode train --batch-size 2 --image-size 32 --device cuda --precision fp16 --runs 0
     sed -n "s/^[a-z]* *\(conv2d[a-z_]*\)  *$2 *cuda\.\(conv2d[a-z_]*\) .*/\2/p" out | sort -u | tr '\n' ' '
 }
 rows_are() { # NETWORK LAYER ROWS WHEN

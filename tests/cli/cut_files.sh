@@ -2,6 +2,7 @@
 # Files that another program cuts off while they are mapped: a sentence, never the end of the process by a signal, and
 # nothing is written from what is left of them.
 . "$(dirname "$0")/support_common.sh"
+narrow
 shim=$CONVOY_BUILD/tests/libfault_shim.so
 [ -e "$shim" ] || skip "the shim was not built"
 sanitized && export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A detector from made-up shapes: trained, stopped and resumed to the same bytes, evaluated, its records and its refusals.
 . "$(dirname "$0")/support_common.sh"
+narrow
 images=6 # three steps an epoch, of which the fourth step leaves two
 last=7   # step of the longer run
 # A training of some steps takes 4 to 9 s of the processor under sanitizers: there one, what continues from it, and what is
@@ -44,9 +45,9 @@ expect_text out '"stats": \[[-0-9.]'
 
 # ---- in 16 bits: validation reads what the network gives in them, losses near those in 32 ----
 if ! sanitized && ! without_bf16; then
-    expect 0 steps narrow --precision bf16
+    expect 0 steps halved --precision bf16
     column=$(head -n 1 calm/metrics.csv | tr , '\n' | grep -n '^val.total_loss$' | cut -d : -f 1)
-    for run in calm narrow; do
+    for run in calm halved; do
         tail -n 1 $run/metrics.csv | cut -d , -f "$column"
     done >losses
     awk '{ loss[NR] = $1 } END { exit !(loss[1] > 0 && loss[2] > 0.9 * loss[1] && loss[2] < 1.1 * loss[1]) }' losses ||
@@ -71,19 +72,20 @@ sanitized || expect 0 train --steps 2 --lr 0.001 --augmentation off --training-o
 # ---- a backbone from a classifier ----
 make_shapes folders 2 1
 if ! sanitized; then
-    expect 0 "$convoy" -q train folders --arch resnet50 --image-size 32 --batch-size 4 --epochs 1 --prof 1 --workspace classifier
-    expect 0 train --steps 1 --lr 0 --warmup-lr 0 --weight-decay 0 --pretrained-weights classifier/checkpoint.safetensors --workspace grown
-    expect 0 "$convoy" train --resume grown --evaluate --workspace seen
+    # Of the same widths in both.
+    expect 0 wide "$convoy" -q train folders --arch resnet50 --image-size 32 --batch-size 4 --epochs 1 --prof 1 --workspace classifier
+    expect 0 wide train --steps 1 --lr 0 --warmup-lr 0 --weight-decay 0 --pretrained-weights classifier/checkpoint.safetensors --workspace grown
+    expect 0 wide "$convoy" train --resume grown --evaluate --workspace seen
     # The loss of a validation has the weights' penalty in it, whether they are frozen or not.
-    expect 0 train --steps 1 --lr 0 --warmup-lr 0 --pretrained-weights classifier/checkpoint.safetensors --workspace free
-    expect 0 train --steps 1 --lr 0 --warmup-lr 0 --pretrained-weights classifier/checkpoint.safetensors --freeze backbone --workspace frozen
+    expect 0 wide train --steps 1 --lr 0 --warmup-lr 0 --pretrained-weights classifier/checkpoint.safetensors --workspace free
+    expect 0 wide train --steps 1 --lr 0 --warmup-lr 0 --pretrained-weights classifier/checkpoint.safetensors --freeze backbone --workspace frozen
     checks=$((checks + 1))
     losses() { awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } END { print $at["val.total_loss"] - $at["val.localization_loss"] - $at["val.classification_loss"] }' "$1/metrics.csv"; }
     awk -v a="$(losses free)" -v b="$(losses frozen)" 'BEGIN { exit !(a > 0.01 && (a - b) ^ 2 < (1e-4 * a) ^ 2) }' ||
         fail "the penalty of frozen weights is $(losses frozen), and of others $(losses free)"
-    expect 0 "$convoy" train --resume grown --evaluate --workspace seen --dry-run
+    expect 0 wide "$convoy" train --resume grown --evaluate --workspace seen --dry-run
     expect_text out '^backbone-strides +torchvision +checkpoint$'
-    expect 0 "$convoy" convert grown/checkpoint.safetensors grown.pth
+    expect 0 wide "$convoy" convert grown/checkpoint.safetensors grown.pth
     checks=$((checks + 1))
     /usr/bin/python3 - <<'PY' || fail "the backbone is not that of the classifier"
 import json, struct, sys

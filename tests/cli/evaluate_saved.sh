@@ -2,6 +2,7 @@
 # train --evaluate of what another run has saved: the weights count, not how that run was cut short; batches are those of -b,
 # and a report is written where one is named. A warm-up may be longer than the training.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 2 2
 
 expect 0 tiny_train data --epochs 1 --warmup 8 --prof 1 --training-only --workspace run

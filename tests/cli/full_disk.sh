@@ -1,6 +1,7 @@
 #!/bin/bash
 # A disk that fills up while a checkpoint is written: exit code 74, the old checkpoint survives and can be resumed.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 2 1
 expect 0 tiny_train data --epochs 2 --run-epochs 1 --workspace run
 cp run/checkpoint.safetensors before.safetensors

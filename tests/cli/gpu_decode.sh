@@ -2,6 +2,7 @@
 # --decode gpu and bench data --device cuda, on the emulated GPU with its stand-in for nvJPEG: batches are the
 # processor's, a run is the same and continues; what is missing or not for it is said.
 . "$(dirname "$0")/support_common.sh"
+narrow
 tests=${CONVOY_BUILD:?}/tests/emulated_cuda
 export CONVOY_CUDA_MODULE=$tests/libconvoy_cuda_emulated.so CONVOY_NVJPEG=$tests/libnvjpeg_emulated.so
 export CONVOY_NVJPEG_SMALLEST=1 # the images of this test are small

@@ -2,6 +2,7 @@
 # --gpus: a process for each (emulated) GPU with the cores near to it; what other launchers start takes the GPU of its
 # place on the machine.
 . "$(dirname "$0")/support_common.sh"
+narrow
 emulated=${CONVOY_BUILD:?}/tests/emulated_cuda
 make_shapes data 1 1
 options="--arch resnet18 --image-size 32 --batch-size 5 --epochs 1 --prof 1 --training-only --workers 1 --precision fp32

@@ -2,6 +2,7 @@
 # A network trained on ten classes is tuned to three: --pretrained-weights, --reset-head, --freeze, --head-lr; what
 # cannot be meant is refused before anything is created.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 3 1
 "$convoy" -q dataset shapes few --train-per-class 6 --val-per-class 2 --image-size 64 || fail "no data set"
 for class in $(ls few/train | tail -n +4); do rm -r few/train/"$class" few/val/"$class"; done
@@ -47,10 +48,10 @@ expect 0 "$convoy" train few --pretrained-weights deep/model_best.safetensors --
     --head-lr 0.05 --lr 0.01 --epochs 1 --workspace tuned
 expect_text err '^automatic +recipe finetune: trained weights, and 18 images'
 grep -q '^advice' err && fail "advice that has been followed already"
-expect_text err 'network +resnet34, 21,?286,?211 parameters'
+expect_text err 'network +resnet34, 78,?051 parameters'
 expect_text err 'input +32 x 32 pixels' # the images have 64
 expect_text err 'start +deep/model_best.safetensors; a new classifier for 3 classes'
-expect_text err 'frozen +conv1,bn1,layer1,layer2,layer3: [0-9]+ of 21286211 parameters stay'
+expect_text err 'frozen +conv1,bn1,layer1,layer2,layer3: [0-9]+ of 78051 parameters stay'
 expect_text err 'rates +learning rate 0.05 for the classifier, 0.01 for the rest'
 expect_text err 'weights +arch resnet34, padding torch'
 expect 0 "$convoy" info tuned/model_best.safetensors

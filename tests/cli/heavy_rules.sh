@@ -3,6 +3,7 @@
 # resumed, a run ends with the bytes of one that nobody disturbed. Then what else the rules promise: checkpoints kept, an early
 # end, --evaluate, what is refused.
 . "$(dirname "$0")/support_common.sh"
+narrow
 per_class=8
 sanitized && per_class=4
 make_shapes data $per_class 2

@@ -2,6 +2,7 @@
 # What helps at the command line beside its messages: completion, manual pages, lines that fit a terminal, folders without
 # a part for validation, and the benchmark of a network with its weights.
 . "$(dirname "$0")/support_common.sh"
+narrow
 
 # ---- completion ----
 for shell in bash zsh fish; do

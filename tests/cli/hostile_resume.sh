@@ -1,6 +1,7 @@
 #!/bin/bash
 # A checkpoint or a run directory that comes from elsewhere does not say where this run writes.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 2 1
 expect 0 tiny_train data --epochs 1 --workspace run --log-every-step run/steps.csv
 theirs() { # a copy; checkpoints are replaced, never written in place

@@ -1,6 +1,7 @@
 #!/bin/bash
 # --last-batch partial: the images that do not fill a batch are a step of their own, in every epoch, with ranks and after a stop.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 1 1 # ten images each
 
 train() { # FOLDER OPTIONS: from the folder above, so that all know the same paths

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Lists of images in place of folders: the same training, resumed, evaluated, checked; bad ones refused in a sentence.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 3 2
 
 # list PART [PREFIX]: the images of data/PART with the names of their classes; PREFIX goes before the paths.

@@ -2,6 +2,7 @@
 # Mixup, class weights and the loss that validation reports, from the command line: they change the training, not its
 # exactness; a run that continues needs the file of the weights no more; what cannot be is refused in one sentence.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 2 1
 train() { tiny_train data --epochs 1 --label-smoothing 0.1 "$@"; }
 column() { # column NAME RUN: of metrics.csv, the rows side by side

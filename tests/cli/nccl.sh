@@ -2,6 +2,7 @@
 # Two ranks on two emulated GPUs, with a stand-in for NCCL between them: the losses of two ranks on the CPU, the same bits
 # as by way of the host, and nobody who hangs when a sum fails, is lost, or waits for a rank that does not come.
 . "$(dirname "$0")/support_common.sh"
+narrow
 emulated=${CONVOY_BUILD:?}/tests/emulated_cuda
 export CONVOY_CUDA_MODULE=$emulated/libconvoy_cuda_emulated.so CONVOY_EMULATED_GPUS=2
 nccl=$emulated/libnccl_emulated.so

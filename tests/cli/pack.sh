@@ -2,6 +2,7 @@
 # Packed data sets: the same training, evaluation and check as over the folder; a packing that was killed continues; damage
 # is named with the right exit code.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 4 3
 
 # ---- the same run ----

@@ -2,6 +2,7 @@
 # Quantisation-aware training as a person meets it: tuned from a network of floats, over a delay, stopped and resumed bit
 # for bit, evaluated and classified as what it is, carried through other formats; what cannot be meant is refused.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 3 2
 expect 0 tiny_train data --epochs 1 --workspace base
 weights=base/model_best.safetensors

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Nobody hangs when another rank is killed, stopped or frozen, and the run continues from what is there.
+wide_ranks=1 # whose moments are those of networks that take their time
 . "$(dirname "$0")/support_rank_runs.sh"
 calm
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # --running-statistics: all ranks validate with rank 0's, or each with its own. Training is the same, and rank 0's are saved.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 3 3
 for rule in rank0 own; do
     expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 5 --lr 0.02 --epochs 1 --workers 1 --processes 2 \

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Several processes train one network: the same bits in every run, a stop that all agree on, a resumed run that is the
 # one that was never stopped, and one validation that they share.
+per_class=40 # so many steps that a signal comes in time
 . "$(dirname "$0")/support_rank_runs.sh"
 
 # ---- what one rank is told all do ----

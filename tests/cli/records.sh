@@ -2,6 +2,7 @@
 # What a run writes down: the report, TensorBoard's events, validation.json, the page; whole after kills and resumes;
 # early failures in words.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 8 10
 steps=8
 
@@ -64,7 +65,7 @@ details=$(sed 's/"epoch": -1/"epoch": 1/' details.json)
 
 # ---- what goes wrong: hundreds of steps, which say nothing new about memory ----
 sanitized && finish
-expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 4 --epochs 3 --lr 2 --rewinds 0 --precise-bn 0 --workers 2 \
+expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 4 --epochs 3 --lr 8 --rewinds 0 --precise-bn 0 --workers 2 \
     --workspace high --no-checkpoints
 expect_text err 'the learning rate is too high; try a tenth of --lr'
 expect_text high/experiment_raport.json '"step": \[[01], [0-9]+\], "data": \{"diagnosis.learning_rate": "the loss has risen'

@@ -2,6 +2,7 @@
 # Every published command line of the reference programs is accepted, and comes to the values that those programs train
 # with: neither data nor a device is there.
 . "$(dirname "$0")/support_common.sh"
+narrow
 
 # The configurations of ssd320.
 configuration() { # NAME STEPS RATE WARM_RATE WARM_STEPS

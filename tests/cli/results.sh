@@ -1,6 +1,7 @@
 #!/bin/bash
 # What the verbs print: formats, streams, and that evaluate and classify agree.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 4 3
 expect 0 tiny_train data --epochs 2 --workspace run
 expect_text out '^convoy classify .*\.jpg --weights run/model_best.safetensors$'
@@ -73,7 +74,7 @@ if command -v python3 >/dev/null; then
     json "0 < x['latency_ms']['p50'] <= x['latency_ms']['p90'] <= x['latency_ms']['p95'] <= x['latency_ms']['p99'] and x['latency_ms']['average'] * x['images'] / x['batch_size'] < 1000 * x['images'] / x['images_per_second'] + x['latency_ms']['p99']" \
         "$convoy" -q evaluate data --weights $weights --batch-size 8 --format json
     json "x['arch'] == 'resnet50' and x['parameters'] == 25557032 and abs(x['gmac'] - 4.09) < 0.01" \
-        "$convoy" info resnet50 --format json
+        wide "$convoy" info resnet50 --format json
     json "x['arch'] == 'resnet18'" "$convoy" info $weights --format json
     json "isinstance(x, dict)" "$convoy" info --format json
     json "x['train_images'] == 40 and x['val_images'] == 30 and len(x['classes']) == 10 and x['problems'] == []" \

@@ -2,6 +2,7 @@
 # kill -9 at random moments, then --resume, until the training is done: the losses of all steps and the final checkpoint
 # are those of a run that nobody disturbed, byte for byte. Augmentation on, 4 loader threads, 1 and 2 compute threads.
 . "$(dirname "$0")/support_common.sh"
+narrow
 if sanitized; then
     per_class=3 epochs=2 every=2 wanted_kills=2
 else

@@ -2,6 +2,8 @@
 # --rewinds: a training that diverges goes back to its last good state and halves its rate, says so, and is the same run
 # once more, whatever is saved on the way, and stopped and resumed. Without the option nothing goes back.
 . "$(dirname "$0")/support_common.sh"
+narrow
+rate=64 # such networks survive more
 . "$(dirname "$0")/support_rewind.sh"
 per_class=6
 make_shapes data $per_class 1
@@ -14,8 +16,8 @@ count=$(rewinds calm.err)
 checks=$((checks + 3))
 [ "$count" -ge 2 ] && [ "$count" -le 8 ] || { fail "$count rewinds"; show; }
 [ "$(tail -n +2 calm/run/steps.csv | cut -d, -f2 | uniq | wc -l)" = 30 ] || fail "steps.csv does not have each step once"
-# The last rate is that of the schedule, 0.5 * 29 / 30, halved as often.
-awk -F, -v n="$count" 'END { want = 0.5 * 29 / 30 / 2 ^ n; exit !($4 > want * 0.999999 && $4 < want * 1.000001) }' \
+# The last rate is that of the schedule, $rate * 29 / 30, halved as often.
+awk -F, -v n="$count" -v rate=$rate 'END { want = rate * 29 / 30 / 2 ^ n; exit !($4 > want * 0.999999 && $4 < want * 1.000001) }' \
     calm/run/steps.csv || fail "the rate is not halved $count times: $(tail -n 1 calm/run/steps.csv)"
 expect_text calm/run/experiment_raport.json '"diagnosis.rewind": "the loss has risen to'
 

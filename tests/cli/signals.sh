@@ -2,7 +2,8 @@
 # SIGTERM, SIGINT and SIGHUP: the step is finished, a checkpoint saved, exit code 75; --resume gives the run that was never
 # stopped. A second Ctrl-C ends at once. The progress line appears on a terminal only.
 . "$(dirname "$0")/support_common.sh"
-sanitized && per_class=3 || per_class=10
+narrow # with more steps, so that signals come in time
+sanitized && per_class=10 || per_class=40
 make_shapes data $per_class 1
 
 train() {

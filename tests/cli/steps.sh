@@ -2,6 +2,7 @@
 # A training whose length is a number of steps: the last epoch is a shorter one, the rate rises and falls over the steps, a run that
 # was stopped continues to the same bytes; and what is refused.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 4 1
 
 train() { "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 4 --seed 1 --lr-schedule cosine "$@"; }

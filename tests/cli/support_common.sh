@@ -14,6 +14,17 @@ checks=0
 # One thread is enough for pictures of 32 pixels. Tests run beside each other: a thread that waits must not spin.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive
 
+# From here on the program's networks have all their layers and 16 channels (tests/faults/narrow.c), and take a tenth of
+# the time: for tests of files, rules, ranks, signals, and whatever else is the same for any width.
+narrow() {
+    [ -e "${CONVOY_BUILD:?}/tests/narrow" ] || skip "the library with narrow networks was not built"
+    export LD_LIBRARY_PATH=$CONVOY_BUILD/tests/narrow${wide_path:+:$wide_path}
+}
+wide_path=${LD_LIBRARY_PATH:-}
+wide() { # COMMAND...: with the networks' own widths
+    LD_LIBRARY_PATH=$wide_path "$@"
+}
+
 sanitized() { # is this a build with sanitizers? (about ten times slower)
     grep -qE '^(CMAKE_BUILD_TYPE:.*=Debug|CONVOY_SANITIZE.*:BOOL=ON)$' "${CONVOY_BUILD:-/nonexistent}/CMakeCache.txt" 2>/dev/null
 }

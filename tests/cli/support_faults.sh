@@ -9,9 +9,7 @@ declare -A outcomes
 export CONVOY_CACHE_DIR=$work/cache
 # The runtime of the sanitizers is loaded after the shim.
 sanitized && export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0
-# Networks with all their layers and a few channels: as many calls, in a tenth of the time (tests/faults/narrow.c).
-[ -e "$CONVOY_BUILD/tests/narrow" ] || skip "the library with narrow networks was not built"
-export LD_LIBRARY_PATH=$CONVOY_BUILD/tests/narrow${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+narrow
 shopt -s nullglob
 
 make_shapes data 2 1

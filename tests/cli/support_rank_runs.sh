@@ -1,7 +1,10 @@
 # Sourced by the tests of runs of several ranks on the data set "data", which this file makes.
 . "$(dirname "$0")/support_common.sh"
 . "$(dirname "$0")/support_ranks.sh"
-sanitized && per_class=2 || per_class=6
+[ -n "${wide_ranks:-}" ] || narrow
+if [ -z "${per_class:-}" ]; then
+    sanitized && per_class=2 || per_class=6
+fi
 make_shapes data $per_class 1
 
 train() {

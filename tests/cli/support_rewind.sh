@@ -6,7 +6,7 @@ begin_train() { # NAME OPTIONS...: in the folder NAME, so that all runs know the
     shift
     rm -rf "${work:?}/$name"
     mkdir -p "$work/$name"
-    cd "$work/$name" && exec "$convoy" train ../data --arch resnet18 --image-size 32 --batch-size 4 --epochs 2 --lr 0.5 \
+    cd "$work/$name" && exec "$convoy" train ../data --arch resnet18 --image-size 32 --batch-size 4 --epochs 2 --lr ${rate:-0.5} \
         --lr-unit step --warmup 2 --workers 1 --workspace run --log-every-step run/steps.csv "$@"
 }
 

@@ -2,6 +2,7 @@
 # --sync-bn: N ranks with batches of B compute what one does with N x B, for twenty steps. Residual branches that begin at 0
 # keep the network from making much of rounding.
 . "$(dirname "$0")/support_common.sh"
+narrow
 . "$(dirname "$0")/support_sync_bn.sh"
 "$convoy" -q dataset shapes data --train-per-class 8 --val-per-class 1 --image-size 72 || fail "no data"
 small="data --arch resnet18 --image-size 64 --last-bn-0-init --epochs 2 --device cpu"
@@ -24,8 +25,8 @@ far one apart 20 1e-2 # 5e-2
 if without_bf16; then
     skip_part_unavoidable "a CPU without AVX-512"
 else
-    share one16 1 8 $small --lr 0.01 --precision bf16 --sync-bn
-    share two16 2 4 $small --lr 0.01 --precision bf16 --sync-bn
+    wide share one16 1 8 $small --lr 0.01 --precision bf16 --sync-bn
+    wide share two16 2 4 $small --lr 0.01 --precision bf16 --sync-bn
     near one16 two16 20 5e-3 # measured: 4e-4, four ranks 7e-4; 5e-2 without --sync-bn
 fi
 

@@ -2,6 +2,7 @@
 # WebDataset's tar archives, written by an independent program: the same check, evaluation and training as over the folder,
 # which is packed from them too; what is damaged is named.
 . "$(dirname "$0")/support_common.sh"
+narrow
 python=$(command -v python3) || skip "python3 is missing"
 make_shapes data 4 3
 "$python" - <<'END' || fail "the archives could not be written"

@@ -2,6 +2,7 @@
 # Checkpoints of NVIDIA's TensorFlow program for classification: written, found by name, file and folder, told what they
 # are, used for answers, for quantised training and as a start; whose rules crop and resize; what the program cannot have.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 2 1
 seq 1001 >names
 train() { "$convoy" train data -q --image-size 32 --batch-size 4 --workers 1 "$@"; }

@@ -2,6 +2,7 @@
 # TFRecords: what Convoy writes is read by an independent program and the reverse; training, resuming, evaluating and
 # checking over them is the same as over the folder; damage is named.
 . "$(dirname "$0")/support_common.sh"
+narrow
 python=$(command -v python3) || skip "python3 is missing"
 tfrecord() { "$python" "$sources/tests/tools/tfrecord.py" "$@"; }
 make_shapes data 4 3

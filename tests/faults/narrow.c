@@ -1,10 +1,15 @@
-/* What the linker puts before two functions of the library (--wrap), in a copy of it that the sweep of faults runs: the
- * networks keep their layers and have 16 channels everywhere, so that a run takes a tenth of the time for as many
- * calls. The weights of one are not for the other. */
+/* What the linker puts before two functions of the library (--wrap), in copies of it: the networks keep their layers
+ * and have 16 channels everywhere, so that a run takes a tenth of the time for as many calls. Networks with groups stay
+ * as they are. Scripts take it with `narrow` (cli/support_common.sh), unit tests by a list (CMakeLists.txt), where what
+ * is tested is the same for any width. The weights of one are not for the other. */
+#include <stdbool.h>
+
 #include "models/resnet.h"
 #include "ops/ops.h"
 
 enum { CHANNELS = 16, MIN_WIDTH = 64 };
+
+static _Thread_local bool wide; /* a network with groups is being built */
 
 cvy_val __real_cvy_resnet_build(struct cvy_graph *graph, cvy_val image, const struct cvy_model_options *options,
                                 const void *config);
@@ -19,8 +24,12 @@ cvy_val __wrap_cvy_resnet_build(struct cvy_graph *graph, cvy_val image, const st
 {
     struct cvy_resnet narrow = *(const struct cvy_resnet *)config;
 
-    if (narrow.groups > 1)
-        return __real_cvy_resnet_build(graph, image, options, config);
+    if (narrow.groups > 1) {
+        wide = true;
+        const cvy_val built = __real_cvy_resnet_build(graph, image, options, config);
+        wide = false;
+        return built;
+    }
     for (int stage = 0; stage < 4; stage++)
         narrow.width[stage] = CHANNELS / narrow.expansion;
     return __real_cvy_resnet_build(graph, image, options, &narrow);
@@ -32,7 +41,7 @@ cvy_val __wrap_cvy_conv2d(struct cvy_graph *graph, cvy_val x, const struct cvy_c
 {
     struct cvy_conv2d narrow = *options;
 
-    if (narrow.groups <= 1 && narrow.out >= MIN_WIDTH && (narrow.out & (narrow.out - 1)) == 0)
+    if (!wide && narrow.groups <= 1 && narrow.out >= MIN_WIDTH && (narrow.out & (narrow.out - 1)) == 0)
         narrow.out = CHANNELS;
     return __real_cvy_conv2d(graph, x, &narrow);
 }
