@@ -1,7 +1,7 @@
 /* Networks on a GPU against the CPU: 20 steps in each precision, recorded and step by step, every architecture, and
  * what a device that is only described answers.
  *
- *   test_gpu_networks DEVICE     77: it is not here */
+ *   test_gpu_networks DEVICE [LEFT_OUT [TAKEN]]     patterns of names of tests; 77: the device is not here */
 #include <dlfcn.h>
 
 #include "support_network.h"
@@ -410,7 +410,7 @@ static void overflow_is_survived(void **state)
 
 /* ---- architectures ---- */
 
-static void networks_train_and_infer(void **state)
+static void deep_networks_follow_their_gradients(void **state)
 {
     static const char *const archs[] = {"resnet50", "se-resnext101-32x4d"}; /* all ops of the other networks too */
     static const char *const precisions[] = {"bf16", "fp16"};
@@ -570,12 +570,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(captures_change_nothing),    cmocka_unit_test(hooks_come_between_the_parts),
         cmocka_unit_test(losses_are_read_late),       cmocka_unit_test(a_step_is_one_capture),
         cmocka_unit_test(overflow_is_survived),       cmocka_unit_test(rules_live_outside_captures),
-        cmocka_unit_test(answers_agree_with_the_cpu), cmocka_unit_test(networks_train_and_infer),
+        cmocka_unit_test(answers_agree_with_the_cpu), cmocka_unit_test(deep_networks_follow_their_gradients),
         cmocka_unit_test(mixup_follows_the_cpu),      cmocka_unit_test(gpus_take_turns),
     };
 
     name = argc > 1 ? argv[1] : "cuda:0";
-    if (argc > 2) /* the second argument is left out */
+    if (argc > 2)
         cmocka_set_skip_filter(argv[2]);
+    if (argc > 3)
+        cmocka_set_test_filter(argv[3]);
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }
