@@ -45,9 +45,10 @@ expect_text out '"stats": \[[-0-9.]'
 
 # ---- in 16 bits: validation reads what the network gives in them, losses near those in 32 ----
 if ! sanitized && ! without_bf16; then
-    expect 0 steps halved --precision bf16
-    column=$(head -n 1 calm/metrics.csv | tr , '\n' | grep -n '^val.total_loss$' | cut -d : -f 1)
-    for run in calm halved; do
+    expect 0 wide steps whole
+    expect 0 wide steps halved --precision bf16
+    column=$(head -n 1 whole/metrics.csv | tr , '\n' | grep -n '^val.total_loss$' | cut -d : -f 1)
+    for run in whole halved; do
         tail -n 1 $run/metrics.csv | cut -d , -f "$column"
     done >losses
     awk '{ loss[NR] = $1 } END { exit !(loss[1] > 0 && loss[2] > 0.9 * loss[1] && loss[2] < 1.1 * loss[1]) }' losses ||
