@@ -28,9 +28,7 @@ for image in $(find spoilt -name '*.jpg' | LC_ALL=C sort | sed -n '1p;8p;15p'); 
     truncate -s 20 "$image"
 done
 for image in $(find "$work/data/val" -name '*.jpg'); do
-    for _ in $(seq 400); do
-        printf '%s\t%s\n' "$image" "$(basename "$(dirname "$image")")"
-    done
+    yes "$image"$'\t'"$(basename "$(dirname "$image")")" | head -n 400
 done >many
 set=../spoilt start busy --processes 2 --epochs 3 --eval-count 1 --val-list ../many --print-freq 1
 for _ in $(seq 600); do
