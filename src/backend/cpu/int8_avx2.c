@@ -87,7 +87,7 @@ INLINE __m256i add_short_products(__m256i sum, const uint8_t *x, __m256i w, __m2
 }
 
 /* Eight output channels for all pixels of a slice of `count` steps: added to `start`, of one pixel, or to what is in
- * `to` (TILE, PANEL). w (count, 8, 4), in this order (int8_pack.c) */
+ * `to` (TILE, PANEL). w (count, 8, 4), in this order (int8_pack.c). */
 INLINE void sum_half(const struct slice *slice, const int8_t *w, const uint16_t *order, int64_t count,
                      const int32_t *start, int32_t *to)
 {

@@ -9,6 +9,12 @@ static int64_t runs_of(const struct cpu_packing *packing, const struct cvy_shape
     return packing->rows ? cpu_int8_extent(w, 2) : cpu_int8_extent(w, 2) * cpu_int8_extent(w, 3);
 }
 
+/* Steps of four bytes that make a sum; panels alone. */
+static int64_t panel_steps(const struct cpu_packing *packing, const struct cvy_shape *w)
+{
+    return runs_of(packing, w) * packing->quads;
+}
+
 bool cpu_int8_narrow_groups(const struct cvy_shape *w, int32_t groups)
 {
     const int64_t inputs = w->dim[1], outputs = w->dim[0] / groups;
@@ -63,7 +69,7 @@ static size_t group_bytes(const struct cpu_packing *packing, const struct cvy_sh
         return (size_t)((outputs + pair - 1) / pair * tile_steps(packing, w) * packing->step_bytes * pair);
     }
     const int64_t vectors = (outputs + CPU_INT8_VECTOR - 1) / CPU_INT8_VECTOR;
-    return (size_t)(vectors * runs_of(packing, w) * packing->quads * CPU_INT8_VECTOR * 4);
+    return (size_t)(vectors * panel_steps(packing, w) * CPU_INT8_VECTOR * 4);
 }
 
 size_t cpu_packing_panel_bytes(const struct cpu_packing *packing, const struct cvy_shape *w)
@@ -71,13 +77,19 @@ size_t cpu_packing_panel_bytes(const struct cpu_packing *packing, const struct c
     return group_bytes(packing, w) * (size_t)pack_groups(packing);
 }
 
+/* Halves of vectors of sorted panels, each of which has its order. */
+static int64_t halves_of(const struct cpu_packing *packing, const struct cvy_shape *w)
+{
+    return (int64_t)cpu_packing_panel_bytes(packing, w) / (panel_steps(packing, w) * CPU_INT8_HALF * 4);
+}
+
 size_t cpu_packing_bytes(const struct cpu_packing *packing, const struct cvy_shape *w)
 {
-    const size_t halves = cpu_packing_panel_bytes(packing, w) / (4 * CPU_INT8_HALF);
-    const int64_t steps = runs_of(packing, w) * packing->quads;
-    const size_t order =
-        packing->sorted ? halves / (size_t)steps * (size_t)cpu_int8_order_size(steps) * sizeof(uint16_t) : 0;
-    return cpu_packing_panel_bytes(packing, w) + (size_t)w->dim[0] * sizeof(int32_t) + order;
+    const size_t plain = cpu_packing_panel_bytes(packing, w) + (size_t)w->dim[0] * sizeof(int32_t);
+    if (!packing->sorted)
+        return plain;
+    const int64_t order = cpu_int8_order_size(panel_steps(packing, w));
+    return plain + (size_t)(halves_of(packing, w) * order) * sizeof(uint16_t);
 }
 
 /* Where the weights of an output channel lie: four adjacent bytes of its inputs after another, `step` bytes apart. */
@@ -99,7 +111,7 @@ static struct lane lane_of(const struct cpu_packing *packing, const struct cvy_s
     }
     const int64_t panel = j / CPU_INT8_PANEL, left = outputs - panel * CPU_INT8_PANEL;
     const int64_t vectors = left < CPU_INT8_PANEL ? (left + CPU_INT8_VECTOR - 1) / CPU_INT8_VECTOR : 4;
-    const int64_t steps = runs_of(packing, w) * packing->quads;
+    const int64_t steps = panel_steps(packing, w);
     if (packing->sorted)
         return (struct lane){first + (size_t)((j / CPU_INT8_HALF * steps * CPU_INT8_HALF + j % CPU_INT8_HALF) * 4),
                              4 * CPU_INT8_HALF, 0};
@@ -162,8 +174,10 @@ static bool step_fits(const struct step *step)
     return true;
 }
 
+_Static_assert(CPU_INT8_SLICE <= UINT16_MAX / CPU_INT8_STEP_BYTES, "an order has 16 bits for a place in a slice");
+
 /* Steps of a slice in the order in which they are taken: first those of which some pairing's products fit into 16 bits.
- * order: how many those are, then for each step where its bytes begin in what a slice takes, (pairings, steps, 8
+ * order: how many those are, then for each step where its bytes begin in what a slice takes, (steps, pairings, 8
  * pixels, 4). */
 static void sort_slice(struct step *steps, int64_t count, uint16_t *order)
 {
@@ -201,7 +215,7 @@ struct reorder {
 static void sort_panels(const struct reorder *s, int8_t *packed, int8_t *plain)
 {
     const size_t panels = cpu_packing_panel_bytes(&s->packing, &s->shape);
-    const int64_t steps = runs_of(&s->packing, &s->shape) * s->packing.quads;
+    const int64_t steps = panel_steps(&s->packing, &s->shape);
     uint16_t *order = (uint16_t *)(void *)(packed + panels + (size_t)s->shape.dim[0] * sizeof(int32_t));
     struct step *at = (struct step *)(void *)packed, *to = (struct step *)(void *)plain;
     for (const struct step *const end = (struct step *)(void *)(packed + panels); at < end;)
