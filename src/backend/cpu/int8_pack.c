@@ -211,20 +211,23 @@ struct reorder {
     bool unpack;
 };
 
-/* Sorts all slices, or with `plain`, of as many bytes, makes there what they were before. */
-static void sort_panels(const struct reorder *s, int8_t *packed, int8_t *plain)
+/* Sorts the panels of `packed`, or with `unsorted`, of as many bytes, makes there what they were before. */
+static void sort_panels(const struct reorder *s, int threads, int8_t *packed, int8_t *unsorted)
 {
+    const int64_t steps = panel_steps(&s->packing, &s->shape), halves = halves_of(&s->packing, &s->shape);
     const size_t panels = cpu_packing_panel_bytes(&s->packing, &s->shape);
-    const int64_t steps = panel_steps(&s->packing, &s->shape);
-    uint16_t *order = (uint16_t *)(void *)(packed + panels + (size_t)s->shape.dim[0] * sizeof(int32_t));
-    struct step *at = (struct step *)(void *)packed, *to = (struct step *)(void *)plain;
-    for (const struct step *const end = (struct step *)(void *)(packed + panels); at < end;)
-        for (int64_t left = steps, count; left > 0; left -= count, at += count, order += 1 + count) {
-            count = left < CPU_INT8_SLICE ? left : CPU_INT8_SLICE;
-            if (plain)
-                unsort_slice(at, count, order, to + (at - (struct step *)(void *)packed));
+    struct step *const from = (struct step *)(void *)packed, *const to = (struct step *)(void *)unsorted;
+    uint16_t *const orders = (uint16_t *)(void *)(packed + panels + (size_t)s->shape.dim[0] * sizeof(int32_t));
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t half = 0; half < halves; half++)
+        for (int64_t done = 0; done < steps; done += CPU_INT8_SLICE) {
+            const int64_t at = half * steps + done, left = steps - done;
+            const int64_t count = left < CPU_INT8_SLICE ? left : CPU_INT8_SLICE;
+            uint16_t *order = orders + half * cpu_int8_order_size(steps) + done + done / CPU_INT8_SLICE;
+            if (to)
+                unsort_slice(from + at, count, order, to + at);
             else
-                sort_slice(at, count, order);
+                sort_slice(from + at, count, order);
         }
 }
 
@@ -258,9 +261,9 @@ cvy_status cpu_reorder_int8_run(cvy_device *device, const struct cvy_kernel_plan
     if (!s->unpack)
         memset(packed, 0, panels);
     else if (s->packing.sorted) {
-        int8_t *plainly = (int8_t *)(bytes + channels * taps);
-        sort_panels(s, packed, plainly);
-        packed = plainly;
+        int8_t *unsorted = (int8_t *)(bytes + channels * taps);
+        sort_panels(s, device->threads, packed, unsorted);
+        packed = unsorted;
     }
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t k = 0; k < outputs; k++) {
@@ -280,6 +283,6 @@ cvy_status cpu_reorder_int8_run(cvy_device *device, const struct cvy_kernel_plan
             memcpy(packed + panels + (size_t)k * sizeof(sum), &sum, sizeof(sum));
     }
     if (!s->unpack && s->packing.sorted)
-        sort_panels(s, packed, NULL);
+        sort_panels(s, device->threads, packed, NULL);
     return CVY_OK;
 }
