@@ -4,9 +4,9 @@
 . "$(dirname "$0")/support_common.sh"
 narrow
 if sanitized; then
-    per_class=3 epochs=2 every=2 wanted_kills=2
+    per_class=6 epochs=4 every=3 wanted_kills=2
 else
-    per_class=8 epochs=3 every=3 wanted_kills=4
+    per_class=20 epochs=5 every=7 wanted_kills=4
 fi
 make_shapes data $per_class 1
 seed=${CONVOY_TEST_SEED:-$$}
@@ -27,14 +27,14 @@ lines() { # of run/steps.csv, without starting a program
     echo ${#text[@]}
 }
 
-# kill_somewhere PROCESS: let it do up to five more steps (or end) and up to 0.3 s more, then kill it. That is anywhere: while
+# kill_somewhere PROCESS: let it do up to five more steps (or end) and up to 0.1 s more, then kill it. That is anywhere: while
 # it starts, computes, validates, saves, writes a line.
 kill_somewhere() {
     local target=$(($(lines) + RANDOM % 6))
     while [ "$(lines)" -lt $target ] && kill -0 "$1" 2>/dev/null; do
         sleep 0.01
     done
-    sleep "$(printf '0.%03d' $((RANDOM % 300)))"
+    sleep "$(printf '0.%03d' $((RANDOM % 100)))"
     kill -9 "$1" 2>/dev/null
 }
 
