@@ -16,7 +16,7 @@ expect_text out '^\\x1b\[31mred +2 +1$'
 # The columns of numbers end at the same place: a wide letter takes two.
 for name in 漢字 größe =1+1; do
     line=$(grep "^$name " out)
-    [ "$(printf %s "$line" | wc -L)" = "$(head -n 1 out | wc -L)" ] || fail "the row of $name is not aligned: $line"
+    [ "$(printf %s "$line" | LC_ALL=C.UTF-8 wc -L)" = "$(head -n 1 out | wc -L)" ] || fail "the row of $name is not aligned: $line"
 done
 expect 0 "$convoy" check data --format json
 expect_text out '\\u001[bB]\[31mred' # JSON has an escape of its own
