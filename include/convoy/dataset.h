@@ -24,8 +24,8 @@ struct cvy_tfrecord_options {
 };
 #define CVY_TFRECORD_DEFAULTS CVY_SIZED(cvy_tfrecord_options)
 struct cvy_tfrecord_result {
-    int64_t train_images, val_images; /* those left out included */
-    int64_t boxes;                    /* of detection sets, and of the option `boxes` */
+    int64_t train_images, val_images; /* in the files */
+    int64_t boxes;                    /* there: of detection sets, and of the option `boxes` */
     int64_t reencoded, left_out;      /* made JPEGs; unreadable */
     int classes, train_shards, val_shards;
 };

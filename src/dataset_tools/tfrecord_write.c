@@ -46,6 +46,7 @@ struct part {
     uint32_t *order; /* (sample_count) samples in the order in which they are written */
     int shards;
     bool *written; /* (shards) there under its final name, or may be */
+    atomic_llong left_out;
 };
 
 struct writing {
@@ -55,7 +56,7 @@ struct writing {
     struct cvy_box_csv boxes; /* of an image folder */
     const char *box_folder;   /* the same in files of XML; NULL: there is none */
     int64_t total;
-    atomic_llong reencoded, left_out, boxed;
+    atomic_llong reencoded, boxed;
     pthread_mutex_t mutex; /* guards what follows */
     int64_t done;
 };
@@ -105,17 +106,16 @@ static cvy_status write_record(struct cvy_output *output, const void *message, s
 }
 
 /* Size and boxes are those that the data set says: the decoder's size has no say. */
-static cvy_status pack_objects(const struct cvy_dataset *set, uint32_t sample,
-                               const struct cvy_image_record_source *image, uint8_t **message, size_t *size)
+static cvy_status pack_objects(const struct cvy_dataset *set, uint32_t sample, struct cvy_image_record_source *image,
+                               uint8_t **message, size_t *size)
 {
     struct cvy_object_record_source source = {.image = image->image,
                                               .image_size = image->image_size,
                                               .filename = image->filename,
                                               .about = &set->images[sample],
                                               .classes = set->classes};
-    size_t count;
 
-    cvy_dataset_objects(set, sample, &source.objects, &count);
+    cvy_dataset_objects(set, sample, &source.objects, &image->box_count);
     return cvy_object_record_pack(&source, message, size);
 }
 
@@ -133,10 +133,11 @@ static void find_boxes(struct writing *writing, const struct cvy_dataset *set, s
     source->boxes = *owned;
 }
 
-static cvy_status write_image(struct writing *writing, const struct cvy_dataset *set, const struct cvy_sample *sample,
+static cvy_status write_image(struct writing *writing, struct part *part, const struct cvy_sample *sample,
                               struct cvy_decoder *decoder, struct cvy_output *output)
 {
     cvy_status status;
+    const struct cvy_dataset *set = &part->set;
     const char *slash = strrchr(sample->path, '/');
     struct cvy_image_record_source source = {.label = sample->label + 1,
                                              .class_name = set->classes[sample->label],
@@ -160,7 +161,7 @@ fail:
     cvy_encoded_release(&encoded);
     if (status != CVY_BAD_DATA && status != CVY_NO_INPUT)
         return status;
-    atomic_fetch_add(&writing->left_out, 1);
+    atomic_fetch_add(&part->left_out, 1);
     cvy_log(CVY_LOG_WARNING, "%s; the image is left out", cvy_error());
     return CVY_OK;
 }
@@ -204,7 +205,7 @@ static cvy_status write_shard(void *context, void *decoder, int64_t number)
     shard_path(writing, part, shard, path);
     CVY_GOTO(cvy_output_open(&output, path));
     for (uint64_t i = from; i < end; i += assigned ? shards : 1) {
-        CVY_GOTO(write_image(writing, &part->set, &part->set.samples[part->order[i]], decoder, &output));
+        CVY_GOTO(write_image(writing, part, &part->set.samples[part->order[i]], decoder, &output));
         report_progress(writing);
     }
     part->written[shard] = true; /* or nearly: committing may fail after the renaming */
@@ -401,20 +402,19 @@ cvy_status cvy_write_tfrecords(const char *source, const char *folder, const str
     struct cvy_tfrecord_options known = CVY_TFRECORD_DEFAULTS;
     CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_tfrecord_options"));
     struct writing writing = {.folder = folder, .options = &known, .mutex = PTHREAD_MUTEX_INITIALIZER};
-    const struct part *parts = writing.parts;
+    const struct part *train = &writing.parts[CVY_TFRECORD_TRAIN], *val = &writing.parts[CVY_TFRECORD_VALIDATION];
     cvy_status status = write_all(&writing, source);
 
     if (status != CVY_OK)
         remove_shards(&writing);
-    *result = (struct cvy_tfrecord_result){.train_images = parts[CVY_TFRECORD_TRAIN].set.sample_count,
-                                           .val_images = parts[CVY_TFRECORD_VALIDATION].set.sample_count,
-                                           .train_shards = parts[CVY_TFRECORD_TRAIN].shards,
-                                           .val_shards = parts[CVY_TFRECORD_VALIDATION].shards,
-                                           .classes = parts[CVY_TFRECORD_TRAIN].set.class_count,
-                                           .boxes = (int64_t)parts[CVY_TFRECORD_TRAIN].set.object_count +
-                                                    parts[CVY_TFRECORD_VALIDATION].set.object_count + writing.boxed,
+    *result = (struct cvy_tfrecord_result){.train_images = train->set.sample_count - train->left_out,
+                                           .val_images = val->set.sample_count - val->left_out,
+                                           .train_shards = train->shards,
+                                           .val_shards = val->shards,
+                                           .classes = train->set.class_count,
+                                           .boxes = writing.boxed,
                                            .reencoded = writing.reencoded,
-                                           .left_out = writing.left_out};
+                                           .left_out = train->left_out + val->left_out};
     for (int p = 0; p < CVY_TFRECORD_PARTS; p++) {
         cvy_dataset_close(&writing.parts[p].set);
         cvy_free(writing.parts[p].order);

@@ -150,6 +150,15 @@ expect 65 "$convoy" check broken
 expect_text out 'problem: .*000003.jpg'
 expect_text out 'problem: .*000004.jpg'
 expect_text err '2 of 17 images'
+# What of it is in the records is what is counted.
+boxes=$("$python" -c 'import json; d = {p: json.load(open(f"broken/annotations/instances_{p}.json")) for p in ("train", "val")}
+gone = {i["id"] for i in d["train"]["images"] if i["file_name"] in ("000003.jpg", "000004.jpg")}
+print(sum(a["image_id"] not in gone for a in d["train"]["annotations"]) + len(d["val"]["annotations"]))')
+expect 0 "$convoy" dataset tfrecord broken rest
+expect_text err '^wrote 10 training and 5 validation images .*, 2 left out$'
+expect_text err "^with $boxes boxes$"
+expect 0 "$convoy" -q check rest --format json
+expect_text out '"train_images": 10'
 broken 'd["images"][0]["width"] += 1'
 expect 0 "$convoy" check broken
 expect_text out 'problem: .*000001.jpg.*but its boxes are for'
