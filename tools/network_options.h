@@ -28,7 +28,8 @@
 #define CLASSIFIER_OPTIONS(o) \
     OPT_TEXT("padding", 0, &(o).padding, "torch|same", "of strided windows, for a file that does not say it (default: torch)"), \
     OPT_INT("eval-resize", 0, &(o).resize, "PIXELS", "shorter side before the central crop (default: the file's, else round(size * 256 / 224))", 32, 16384), \
-    OPT_TEXT("data-backend", 0, &(o).data_backend, "NAME", "whose rules crop and resize: pytorch, tensorflow, dali-cpu, dali-gpu or tensorflow-dali (default: the file's, else pytorch)")
+    OPT_TEXT("data-backend", 0, &(o).data_backend, "NAME", "whose rules crop and resize: pytorch, tensorflow, dali-cpu, dali-gpu or tensorflow-dali (default: the file's, else pytorch)"), \
+    OPT_TEXT("interpolation", 0, &(o).interpolation, "bilinear|bicubic", "filter that resizes (default: the file's, else bilinear)")
 #define NETWORK_OPTIONS(o) \
     DETECTOR_OPTIONS(o), \
     CLASSIFIER_OPTIONS(o)

@@ -30,6 +30,10 @@ struct cvy_classifier_options {
     const char *data_backend; /* classifiers only: "pytorch", "tensorflow", "dali-cpu" or "dali-gpu": whose rules crop
                                * and resize; NULL: from the file, else "pytorch" */
     bool features;            /* classifiers only: answers have the features that the last layer reads */
+    /* With `features`: what this layer makes, instead: "layer1" to "layer4", a block of one of them ("layer3.0"), or
+     * whatever else `convoy info WEIGHTS --plan` names. NULL: what the last layer reads. */
+    const char *feature_layer;
+    const char *interpolation; /* classifiers only: "bilinear" or "bicubic"; NULL: from the file, else "bilinear" */
 };
 #ifdef __cplusplus
 #define CVY_CLASSIFIER_DEFAULTS                                                                                        \
@@ -62,8 +66,12 @@ CVY_API void cvy_classifier_stop(cvy_classifier *classifier);
 CVY_API int cvy_classifier_classes(const cvy_classifier *classifier);
 /* Side of the square images that the network sees, pixels. */
 CVY_API int cvy_classifier_image_size(const cvy_classifier *classifier);
-/* Numbers of an image before the last layer: 512 or 2048 in ResNets. 0 without the option `features`. */
+/* Features of an image: 512 or 2048 before the last layer of ResNets; of a `feature_layer` all numbers of its map. 0
+ * without the option `features`. */
 CVY_API int cvy_classifier_features(const cvy_classifier *classifier);
+/* Channels, height and width of these, which lie in this order; {512, 1, 1} where there is no map, 0 without features.
+ */
+CVY_API void cvy_classifier_feature_shape(const cvy_classifier *classifier, int shape[3]);
 /* The name of `class_names`, else of the weights; where these carry none, ImageNet's for 1,000 classes (of a detector
  * COCO's for 90). NULL: there is none. */
 CVY_API const char *cvy_classifier_class_name(const cvy_classifier *classifier, int index);

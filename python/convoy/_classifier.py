@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_float, c_int, c_void_p, POINTER, sizeof
-from typing import Any, Iterable, List, NamedTuple, Optional
+from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
 
 from ._images import PathLike, as_images, image_list, paths_of, prepare, prepare_tensor
 from ._library import ANSWER_HANDLER, ConvoyError, Outputs, Status, UsageError, checked, error, library as _c
@@ -42,8 +42,9 @@ class Classifier(Network):
     _kind = "classifier"
 
     def __init__(self, weights: Any, *, features: bool = True, **options: Any) -> None:
-        """`weights`: a file, or its bytes. features=False leaves out what embed() needs. `options`: arch, num_classes, padding,
-        device, precision, threads, batch_size, image_size, resize, workers, class_names, as on the command line."""
+        """`weights`: a file, or its bytes. features=False leaves out what embed() needs; feature_layer="layer3" makes embed()
+        give the map of this layer, flat (feature_shape says how). `options`: arch, num_classes, padding, device, precision,
+        threads, batch_size, image_size, resize, workers, class_names, data_backend, interpolation, as on the command line."""
         super().__init__(weights, features=features, **options)
 
     @property
@@ -55,6 +56,13 @@ class Classifier(Network):
     def num_features(self) -> int:
         """Numbers of an image in embed(); 0 without features."""
         return self._ask("features")
+
+    @property
+    def feature_shape(self) -> Tuple[int, int, int]:
+        """Channels, height and width of these numbers: (512, 1, 1) before the last layer, a map of a feature_layer."""
+        shape = (c_int * 3)()
+        self._ask("feature_shape", shape)
+        return shape[0], shape[1], shape[2]
 
     def _top(self, probabilities: Any, count: int) -> List[Prediction]:
         classes = self.num_classes
@@ -96,7 +104,8 @@ class Classifier(Network):
         return _matrix(self._compute(images, order, "logits", self.num_classes), len(images), self.num_classes)
 
     def embed(self, images: Iterable[Any], *, order: str = "rgb") -> Any:
-        """The features that the last layer reads, by which images can be compared: float32, (N, num_features)."""
+        """The features that the last layer reads, by which images can be compared, or the map of feature_layer: float32,
+        (N, num_features)."""
         if self.num_features == 0:
             raise UsageError("the classifier was opened with features=False")
         images = image_list(images)

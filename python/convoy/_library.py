@@ -106,6 +106,8 @@ class ClassifierOptions(Structure):
         ("weights_size", c_size_t),
         ("data_backend", c_char_p),
         ("features", c_bool),
+        ("feature_layer", c_char_p),
+        ("interpolation", c_char_p),
     ]
 
 
@@ -285,6 +287,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("cvy_classifier_classes", c_int, [pointer]),
         ("cvy_classifier_image_size", c_int, [pointer]),
         ("cvy_classifier_features", c_int, [pointer]),
+        ("cvy_classifier_feature_shape", None, [pointer, POINTER(c_int)]),
         ("cvy_classifier_class_name", text, [pointer, c_int]),
         ("cvy_classifier_arch", text, [pointer]),
         ("cvy_classify_images", c_int, [pointer, POINTER(Image), c_int, POINTER(Outputs)]),

@@ -44,6 +44,8 @@ class Network:
         class_names: Optional[PathLike] = None,
         data_backend: Optional[str] = None,
         features: bool = False,
+        feature_layer: Optional[str] = None,
+        interpolation: Optional[str] = None,
     ) -> None:
         """`weights`: a file, or its bytes. The options are those of the command line; 0 and None: chosen, or from the file."""
         self._locks()
@@ -68,6 +70,8 @@ class Network:
             weights_size=len(data) if data is not None else 0,
             data_backend=encoded(data_backend),
             features=features,
+            feature_layer=encoded(feature_layer),
+            interpolation=encoded(interpolation),
         )
         handle = c_void_p()
         checked(getattr(_c, f"cvy_{self._kind}_open")(byref(options), byref(handle)))

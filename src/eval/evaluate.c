@@ -27,10 +27,14 @@ static cvy_status open_features(struct cvy_evaluator *evaluator, size_t batch)
         return CVY_OK;
     const struct cvy_shape *shape = cvy_shape_of(&cvy_evaluator_plan(evaluator)->graph, value);
     evaluator->feature_count = 1;
-    for (int32_t i = 1; i < shape->rank; i++)
-        evaluator->feature_count *= shape->dim[i];
+    for (int32_t i = 0; i < 3; i++) {
+        evaluator->feature_shape[i] = i + 1 < shape->rank ? shape->dim[i + 1] : 1;
+        evaluator->feature_count *= evaluator->feature_shape[i];
+    }
     evaluator->features = cvy_calloc(batch * (size_t)evaluator->feature_count, sizeof *evaluator->features);
-    return evaluator->features ? CVY_OK : cvy_fail_memory(batch * (size_t)evaluator->feature_count, "the features");
+    return evaluator->features ? CVY_OK
+                               : cvy_fail_memory(batch * (size_t)evaluator->feature_count * sizeof *evaluator->features,
+                                                 "the features");
 }
 
 static cvy_status open_results(struct cvy_evaluator *evaluator, size_t batch)

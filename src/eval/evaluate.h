@@ -25,8 +25,8 @@ struct cvy_evaluator {
     struct cvy_streams streams;    /* of the batch */
     float *logits, *probabilities; /* (batch, classes), of the last batch; NULL of a detector */
     float *features;               /* (batch, feature_count), where the model has them as a result; else NULL */
-    int64_t feature_count;
-    struct cvy_detector_outputs found; /* detectors only */
+    int64_t feature_count, feature_shape[3]; /* and as channels, height, width */
+    struct cvy_detector_outputs found;       /* detectors only */
     int64_t batch;
     uint8_t *shown; /* an image of floats as bytes, for the collector */
 };

@@ -87,6 +87,13 @@ int cvy_classifier_features(const cvy_classifier *classifier)
     return classifier ? (int)classifier->predictor.one.feature_count : 0;
 }
 
+void cvy_classifier_feature_shape(const cvy_classifier *classifier, int shape[3])
+{
+    if (shape)
+        for (int i = 0; i < 3; i++)
+            shape[i] = classifier ? (int)classifier->predictor.one.feature_shape[i] : 0;
+}
+
 int cvy_classifier_classes(const cvy_classifier *classifier)
 {
     return classifier ? classifier->predictor.network.model.num_classes : 0;

@@ -98,11 +98,26 @@ static cvy_status read_quantizers(struct cvy_predictor *predictor, const struct 
     return status;
 }
 
+static cvy_status choose_feature_layer(const struct cvy_classifier_options *options, struct cvy_model_options *model)
+{
+    const char *layer = options->feature_layer;
+
+    if (!layer)
+        return CVY_OK;
+    if (!model->features)
+        return cvy_fail(CVY_USAGE, "option feature_layer is for classifiers with the option features");
+    if (!*layer || strlen(layer) >= sizeof model->feature_layer)
+        return cvy_fail(CVY_USAGE, "option feature_layer: the network has no layer %s", cvy_quote(layer));
+    memcpy(model->feature_layer, layer, strlen(layer) + 1);
+    return CVY_OK;
+}
+
 static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy_classifier_options *options,
                                const struct cvy_tensor_file *file)
 {
     const struct cvy_architecture *architecture = NULL;
-    const struct cvy_preprocessing_request request = {options->image_size, options->resize, options->data_backend};
+    const struct cvy_preprocessing_request request = {options->image_size, options->resize, options->data_backend,
+                                                      options->interpolation};
     struct cvy_model_options model = cvy_model_options_make(1, 224);
     enum cvy_dtype dtype;
     int32_t classes;
@@ -124,6 +139,7 @@ static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &predictor->device));
     CVY_TRY(cvy_precision_choose(options->precision, predictor->device, &dtype));
     model.features = options->features && architecture->task == CVY_TASK_CLASSIFY;
+    CVY_TRY(choose_feature_layer(options, &model));
     predictor->precision_open = !options->precision || strcmp(options->precision, "fp32") != 0;
     int8 = cvy_network_wants_int8(options->precision, predictor->device, &model);
     if (int8)

@@ -185,10 +185,29 @@ static cvy_val features_of(struct cvy_graph *graph, cvy_val logits)
     return cvy_graph_fail(graph, CVY_FAILED, "the network has no layer for its classes");
 }
 
-static void add_inference(struct cvy_graph *graph, cvy_val logits, bool features, bool fuse)
+/* What the layer of that name makes last: of a block the sum after its ReLU. */
+static cvy_val layer_output(struct cvy_graph *graph, const char *name)
 {
-    if (features && graph->status == CVY_OK)
-        cvy_graph_result(graph, CVY_RESULT_NAMED, CVY_FEATURES, -1, features_of(graph, logits));
+    const size_t length = strlen(name);
+
+    if (graph->status != CVY_OK)
+        return CVY_NONE;
+    for (int32_t n = graph->node_count; n-- > 0;) {
+        const char *scope = graph->nodes[n].scope;
+        if (strncmp(scope, name, length) == 0 && (scope[length] == '.' || scope[length] == '\0'))
+            return graph->nodes[n].out[0];
+    }
+    return cvy_graph_fail(graph, CVY_USAGE,
+                          "option feature_layer: the network has no layer %s; it has \"layer1\", a block of it as "
+                          "\"layer1.0\", and others",
+                          cvy_quote(name));
+}
+
+/* `features`: the result of that name, CVY_NONE: none is wanted. */
+static void add_inference(struct cvy_graph *graph, cvy_val logits, cvy_val features, bool fuse)
+{
+    if (features != CVY_NONE && graph->status == CVY_OK)
+        cvy_graph_result(graph, CVY_RESULT_NAMED, CVY_FEATURES, -1, features);
     cvy_graph_result(graph, CVY_RESULT_NAMED, "logits", -1, logits);
     cvy_graph_result(graph, CVY_RESULT_NAMED, "probabilities", -1, cvy_softmax(graph, logits));
     if (fuse)
@@ -297,6 +316,8 @@ static void build_classifier(struct cvy_graph *graph, const struct cvy_architect
                              enum cvy_model_mode mode, bool fuse)
 {
     const cvy_val logits = architecture->build(graph, image, options, architecture->config);
+    const bool layer = options->features && options->feature_layer[0];
+    const cvy_val made = layer && mode == CVY_MODEL_INFER ? layer_output(graph, options->feature_layer) : CVY_NONE;
 
     quantize(graph, options);
     if (mode == CVY_MODEL_TRAIN)
@@ -304,7 +325,7 @@ static void build_classifier(struct cvy_graph *graph, const struct cvy_architect
     else if (mode == CVY_MODEL_STATISTICS)
         add_statistics(graph, fuse);
     else
-        add_inference(graph, logits, options->features, fuse);
+        add_inference(graph, logits, options->features && !layer ? features_of(graph, logits) : made, fuse);
 }
 
 cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const struct cvy_model_options *options,

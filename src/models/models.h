@@ -49,7 +49,8 @@ struct cvy_model_options {
     bool class_weights; /* training: the loss is weighted by the input "class_weights" f32 (K) */
     /* Training: nothing of the forward pass is computed again for the backward pass: more memory, fewer bytes moved. */
     bool keep_activations;
-    bool features; /* inference of classifiers: a result CVY_FEATURES (N,F), what the last layer reads */
+    bool features;          /* inference of classifiers: a result CVY_FEATURES (N,F), what the last layer reads */
+    char feature_layer[32]; /* of this layer, by its scope, what it makes instead, as (N,C,H,W); "": none */
     /* Prefixes of parameters that training leaves as they are, separated by commas; NULL: none. Borrowed. */
     const char *freeze;
     enum cvy_quantize quantize;

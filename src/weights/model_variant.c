@@ -231,6 +231,23 @@ static cvy_status choose_backend(const char *backend, const struct cvy_architect
     return CVY_OK;
 }
 
+static cvy_status choose_filter(const char *name, const struct cvy_architecture *architecture,
+                                struct cvy_preprocessing *p)
+{
+    const bool bicubic = strcmp(name, "bicubic") == 0;
+
+    if (architecture->task == CVY_TASK_DETECT)
+        return cvy_fail(CVY_USAGE, "option --interpolation is for classification: a detector has its own rules");
+    if (!bicubic && strcmp(name, "bilinear") != 0)
+        return cvy_fail(CVY_USAGE, "option --interpolation is bilinear or bicubic, not %s%s", cvy_quote(name),
+                        CVY_PERHAPS(name, "bilinear", "bicubic"));
+    if (bicubic && (p->tensorflow || p->triangular))
+        return cvy_fail(CVY_USAGE,
+                        "option --interpolation bicubic is for --data-backend pytorch, dali-cpu and dali-gpu");
+    p->filter = bicubic ? CVY_FILTER_BICUBIC : CVY_FILTER_BILINEAR;
+    return CVY_OK;
+}
+
 static cvy_status choose_size(const struct cvy_preprocessing_request *request,
                               const struct cvy_architecture *architecture, struct cvy_preprocessing *p)
 {
@@ -271,6 +288,8 @@ cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const
     CVY_TRY(choose_size(request, architecture, p));
     if (request->data_backend)
         CVY_TRY(choose_backend(request->data_backend, architecture, !info->has_preprocessing, p));
+    if (request->interpolation)
+        CVY_TRY(choose_filter(request->interpolation, architecture, p));
     model->image_size = p->image_size;
     model->float_images = p->tensorflow;
     memcpy(model->mean, p->mean, sizeof model->mean);

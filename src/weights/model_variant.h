@@ -22,6 +22,7 @@ CVY_CHECKED cvy_status cvy_model_choose_strides(struct cvy_model_options *model,
 struct cvy_preprocessing_request {
     int32_t image_size, resize; /* 0: not given */
     const char *data_backend;   /* whose rules, as in struct cvy_classifier_options; NULL: not given */
+    const char *interpolation;  /* likewise */
 };
 /* How images become the input: as the file's metadata says, else by the architecture's size, torchvision's rules and
  * ImageNet's mean and deviation; `request` has the last word. A backend for a file that says nothing brings its own

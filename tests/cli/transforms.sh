@@ -29,7 +29,23 @@ for kind in "${kinds[@]}"; do
         fail "$kind: a loss of $loss where the run had $(tail -n 1 $kind/metrics.csv)"
 done
 
+# ---- weights that do not say their filter, or another one: evaluate and classify can be told ----
+loss_with() { "$convoy" -q evaluate data --format json "$@" 2>&1 | grep -oE '"loss": [0-9.e+-]+'; }
+bilinear=$(loss_with --weights plain) bicubic=$(loss_with --weights plain --interpolation bicubic)
+expect 0 test -n "$bilinear"
+expect 0 test "$bilinear" = "$(loss_with --weights plain --interpolation bilinear)"
+expect 0 test "$bilinear" != "$bicubic"
+if ! sanitized; then
+    expect 0 test "$(loss_with --weights bicubic)" = "$(loss_with --weights bicubic --interpolation bicubic)"
+    expect 0 test "$(loss_with --weights bicubic)" != "$(loss_with --weights bicubic --interpolation bilinear)"
+fi
+
 # ---- refused ----
+for backend in tensorflow tensorflow-dali; do
+    expect_sentence 2 "option --interpolation bicubic is for --data-backend pytorch" "$convoy" evaluate data --weights plain --interpolation bicubic \
+        --data-backend $backend
+done
+expect_sentence 2 "bilinear or bicubic, not \"bicubik\"" "$convoy" evaluate data --weights plain --interpolation bicubik
 expect_sentence 2 "option --interpolation bicubic is for --data-backend pytorch, dali-cpu and dali-gpu" train --interpolation bicubic --data-backend tensorflow
 expect_sentence 2 "option --interpolation bicubic is for --data-backend pytorch, dali-cpu and dali-gpu" train --interpolation bicubic --data-backend tensorflow-dali
 expect_sentence 2 "triangular is for --data-backend dali-cpu" train --interpolation triangular

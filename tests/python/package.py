@@ -101,6 +101,10 @@ def answered(weights):
     check(classifier.classify_many([]) == [], "no images")
     features = classifier.embed(pictures[:2])
     check(memoryview(features).shape == (2, 512), "the shape of features")
+    check(classifier.feature_shape == (512, 1, 1), "what features are")
+    with convoy.Classifier(weights, threads=1, feature_layer="layer2") as maps:
+        check(maps.feature_shape == (128, 4, 4) and maps.num_features == 2048, "what a layer's features are")
+        check(memoryview(maps.embed(pictures[:2])).shape == (2, 2048), "the shape of a layer's features")
     with convoy.Classifier(weights, threads=1, features=False) as plain:
         raises(convoy.UsageError, "features=False", plain.embed, pictures[:1])
     in_memory = convoy.Classifier(open(weights, "rb").read(), threads=1)

@@ -73,6 +73,7 @@ static struct cvy_classifier_options predictor_options(const struct cvy_ptq *ptq
 
     options.precision = "fp32";
     options.features = false;
+    options.feature_layer = NULL;
     return options;
 }
 

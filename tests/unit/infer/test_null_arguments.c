@@ -86,7 +86,11 @@ static void classifiers(void **state)
     REFUSED(cvy_classifier_open_context(NULL, 1, &none));
     REFUSED(cvy_classifier_open_context(classifier, 1, NULL));
     cvy_classifier_stop(NULL);
+    int shape[3] = {1, 1, 1};
     assert_int_equal(cvy_classifier_features(NULL), 0);
+    cvy_classifier_feature_shape(NULL, shape);
+    assert_true(shape[0] == 0 && shape[1] == 0 && shape[2] == 0);
+    cvy_classifier_feature_shape(NULL, NULL);
     assert_int_equal(cvy_classifier_image_size(NULL), 0);
     REFUSED(cvy_classify_images(NULL, &(struct cvy_image){0}, 1, &(struct cvy_outputs){0}));
     REFUSED(cvy_classify_images(classifier, NULL, 1, &(struct cvy_outputs){0}));

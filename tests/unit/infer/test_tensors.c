@@ -162,6 +162,101 @@ static void tensors(void **state)
     cvy_classifier_close(classifier);
 }
 
+static cvy_classifier *open_layer(const char *weights, const char *layer)
+{
+    struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
+    cvy_classifier *classifier;
+
+    options.weights = weights;
+    options.threads = 1;
+    options.batch_size = 2;
+    options.image_size = 2 * SIDE;
+    options.resize = 2 * SIDE;
+    options.features = true;
+    options.feature_layer = layer;
+    if (cvy_classifier_open(&options, &classifier) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    return classifier;
+}
+
+/* The map of the last stage, whose means the last layer reads: a channel after the other, of batches and of contexts.
+ */
+static void layers(void **state)
+{
+    enum { CHANNELS = 512, PIXELS = 4, COUNT = 3 };
+    static float maps[COUNT][CHANNELS][PIXELS], means[COUNT][CHANNELS], again[CHANNELS][PIXELS];
+    const char *weights = make_weights("resnet18");
+    cvy_classifier *mapped = open_layer(weights, "layer4"), *plain = open_layer(weights, NULL), *context, *other;
+    const struct cvy_outputs as_maps = {.size = sizeof as_maps, .features = &maps[0][0][0]};
+    const struct cvy_outputs as_means = {.size = sizeof as_means, .features = &means[0][0]};
+    const struct cvy_outputs one = {.size = sizeof one, .features = &again[0][0]};
+    struct cvy_pixels pixels[COUNT];
+    struct cvy_image list[COUNT];
+    int shape[3];
+
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        pixels[i] = painted_pixels(i);
+        list[i] = (struct cvy_image){.size = sizeof list[i], .pixels = &pixels[i]};
+    }
+    cvy_classifier_feature_shape(plain, shape);
+    assert_true(shape[0] == CHANNELS && shape[1] == 1 && shape[2] == 1);
+    cvy_classifier_feature_shape(mapped, shape);
+    assert_true(shape[0] == CHANNELS && shape[1] == 2 && shape[2] == 2);
+    assert_int_equal(cvy_classifier_features(mapped), CHANNELS * PIXELS);
+    assert_int_equal(cvy_classify_images(mapped, list, COUNT, &as_maps), CVY_OK);
+    assert_int_equal(cvy_classify_images(plain, list, COUNT, &as_means), CVY_OK);
+    for (int i = 0; i < COUNT; i++)
+        for (int c = 0; c < CHANNELS; c++) {
+            const float *m = maps[i][c];
+            assert_float_equal((m[0] + m[1] + m[2] + m[3]) / 4, means[i][c], 1e-5F * (1 + means[i][c]));
+        }
+    assert_int_equal(cvy_classifier_open_context(mapped, 0, &context), CVY_OK);
+    cvy_classifier_feature_shape(context, shape);
+    assert_true(shape[0] == CHANNELS && shape[1] == 2 && shape[2] == 2);
+    cvy_classifier_close(mapped);
+    assert_int_equal(cvy_classify_images(context, list + 2, 1, &one), CVY_OK);
+    for (int i = 0; i < CHANNELS * PIXELS; i++)
+        assert_float_equal((&again[0][0])[i], (&maps[2][0][0])[i], 1e-5F * (1 + (&maps[2][0][0])[i]));
+    /* A stage gives what its last block does. */
+    static float stage[256][16], block[256][16];
+    const struct cvy_outputs of_stage = {.size = sizeof of_stage, .features = &stage[0][0]};
+    const struct cvy_outputs of_block = {.size = sizeof of_block, .features = &block[0][0]};
+    other = open_layer(weights, "layer3");
+    assert_int_equal(cvy_classifier_features(other), 256 * 16);
+    assert_int_equal(cvy_classify_images(other, list, 1, &of_stage), CVY_OK);
+    cvy_classifier_close(other);
+    other = open_layer(weights, "layer3.1");
+    assert_int_equal(cvy_classify_images(other, list, 1, &of_block), CVY_OK);
+    assert_memory_equal(stage, block, sizeof stage);
+    cvy_classifier_close(other);
+    cvy_classifier_feature_shape(NULL, shape);
+    assert_true(shape[0] == 0 && shape[1] == 0 && shape[2] == 0);
+    cvy_classifier_close(context);
+    cvy_classifier_close(plain);
+}
+
+static void no_layer(void **state)
+{
+    struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
+    cvy_classifier *classifier;
+
+    (void)state;
+    options.weights = make_weights("resnet18");
+    options.feature_layer = "layer4";
+    assert_fails(cvy_classifier_open(&options, &classifier), CVY_USAGE, "with the option features");
+    options.features = true;
+    options.feature_layer = "layer"; /* the beginning of a name is none */
+    assert_fails(cvy_classifier_open(&options, &classifier), CVY_USAGE, "has no layer \"layer\"");
+    options.feature_layer = "";
+    assert_fails(cvy_classifier_open(&options, &classifier), CVY_USAGE, "has no layer \"\"");
+    options.feature_layer = "layer4.0.a_name_that_is_far_too_long";
+    assert_fails(cvy_classifier_open(&options, &classifier), CVY_USAGE, "has no layer");
+    options.feature_layer = NULL;
+    options.interpolation = "cubic";
+    assert_fails(cvy_classifier_open(&options, &classifier), CVY_USAGE, "bilinear or bicubic, not \"cubic\"");
+}
+
 /* A batch that would not fit is refused before memory is taken for it, and the classifier lives on. */
 static void no_memory(void **state)
 {
@@ -196,4 +291,5 @@ static void no_memory(void **state)
 #endif
 }
 
-RUN_TESTS(classifier_setup, classifier_teardown, TEST(longer_images), TEST(images), TEST(tensors), TEST(no_memory))
+RUN_TESTS(classifier_setup, classifier_teardown, TEST(longer_images), TEST(images), TEST(tensors), TEST(layers),
+          TEST(no_layer), TEST(no_memory))
