@@ -41,6 +41,7 @@ struct cvy_train_state {
     int64_t rewinds;                        /* so far: the rate is that of the schedule, halved as many times */
     double recent_losses[CVY_RECENT_STEPS]; /* of the last steps since the last rewind, the oldest first */
     int64_t recent_count;                   /* of them */
+    double start_loss;                      /* with trained weights: of the first step, or lower; 0: not known */
     int64_t diverged_step;                  /* the step with which the training was seen to diverge; 0: it was not */
     double diverged_loss;                   /* what was seen */
 };

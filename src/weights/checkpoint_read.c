@@ -64,6 +64,9 @@ static bool read_recent(const struct cvy_json_value *object, struct cvy_train_st
     if (state->rewinds < 0 || state->rewinds > 1000000 || state->diverged_step < 0 ||
         (state->diverged_step > 0 && !read_exact(object, "diverged_loss", &state->diverged_loss)))
         return false;
+    if (cvy_json_get(object, "start_loss") &&
+        !(read_exact(object, "start_loss", &state->start_loss) && state->start_loss > 0))
+        return false;
     if (!array)
         return true;
     if (array->type != CVY_JSON_ARRAY || array->count > CVY_RECENT_STEPS)

@@ -37,6 +37,8 @@ static void write_recent(struct cvy_json *json, const struct cvy_train_state *st
         cvy_json_string(json, text);
     }
     cvy_json_end_array(json);
+    if (state->start_loss > 0)
+        put_exact(json, "start_loss", state->start_loss);
     if (state->diverged_step > 0) {
         cvy_json_put_int(json, "diverged_step", state->diverged_step);
         put_exact(json, "diverged_loss", state->diverged_loss);

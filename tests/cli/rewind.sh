@@ -32,6 +32,25 @@ stop_and_resume averaged 12
 [ $stops = 0 ] || expect_text err 'no moving average of the weights is in the file'
 again=()
 
+# ---- weights that are worse than guessing: nothing has risen that was there with the first step ----
+python=$(command -v python3) || skip "python3 is missing"
+"$python" - calm/run/model_best.safetensors wrong.safetensors <<'END'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+length, = struct.unpack_from("<Q", data)
+begin, end = json.loads(data[8:8 + length])["fc.bias"]["data_offsets"]
+# Sure of one class, whatever is on the image.
+struct.pack_into(f"<{(end - begin) // 4}f", data, 8 + length + begin, *([60.0] + [0.0] * ((end - begin) // 4 - 1)))
+open(sys.argv[2], "wb").write(data)
+END
+worse=(--pretrained-weights ../wrong.safetensors --lr 0.1 --batch-size 12)
+expect 0 train calm "${worse[@]}"
+checks=$((checks + 2))
+awk -F, 'NR == 2 { exit !($3 > 30) }' calm/run/steps.csv || fail "the weights are no worse than guessing: $(sed -n 2p calm/run/steps.csv)"
+[ "$(rewinds err)" = 0 ] || { fail "what was there from the first step on is taken for a divergence"; show; }
+stop_and_resume stopped 6 "${worse[@]}"
+same_as calm stopped
+
 # ---- off: --rewinds 0, and what published recipes say ----
 expect 0 train off --rewinds 0 --epochs 1 --training-only --no-checkpoints
 checks=$((checks + 1))

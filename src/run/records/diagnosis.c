@@ -62,7 +62,7 @@ static bool may_come_back(const struct cvy_diagnosis *d, int64_t step, double me
 enum cvy_finding cvy_diagnose_loss(struct cvy_diagnosis *d, int64_t epoch, int64_t step, double loss, char *text)
 {
     /* Healthy starts overshoot a little, and more so, in proportion, with few classes. */
-    const double limit = 1.3 * d->guess_loss + 1.5;
+    const double limit = 1.3 * fmax(d->guess_loss, d->start_loss) + 1.5;
     double mean;
     bool early;
 
@@ -74,11 +74,14 @@ enum cvy_finding cvy_diagnose_loss(struct cvy_diagnosis *d, int64_t epoch, int64
                  (long long)epoch);
         return report_once(d, CVY_FINDING_NOT_FINITE);
     }
+    if (!d->fresh && d->start_loss <= 0) /* the weights may be worse than guessing */
+        d->start_loss = loss;
     d->block_sum += loss;
     if (++d->block_count < BLOCK)
         return CVY_FINDING_NONE;
     mean = d->block_sum / d->block_count;
     early = may_come_back(d, step, mean);
+    d->start_loss = fmin(d->start_loss, mean);
     d->block_last = mean;
     d->block_sum = d->block_count = 0;
     if (d->guess_loss <= 0 || mean <= limit || early || d->reported[CVY_FINDING_RATE])

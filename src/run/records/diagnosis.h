@@ -34,6 +34,7 @@ struct cvy_diagnosis {
     bool fresh;        /* the training began with random weights: set by the caller */
     double block_sum;  /* of the losses of this block */
     double block_last; /* mean of the block before it; 0: there is none */
+    double start_loss; /* of the first step of trained weights, or a block's mean that was lower; 0: not known */
     int32_t block_count;
     int32_t skipped; /* steps left out at the last reading of the scale */
     int32_t low_readings;

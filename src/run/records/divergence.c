@@ -41,9 +41,28 @@ static bool none_is_finite(const struct cvy_train_state *state)
     return true;
 }
 
-void cvy_divergence_add(struct cvy_train_state *state, int64_t step, double loss, double guess, bool scaled, bool fresh)
+/* The loss that limits are multiples of: that of guessing, or that of the first step where it was higher, until ten
+ * steps were better. */
+static double level(struct cvy_train_state *state, double guess)
 {
-    const int count = fresh && step <= CVY_FIRST_STEPS ? 1 : LIMITS;
+    if (state->start_loss <= 0 && state->recent_count == 1)
+        state->start_loss = state->recent_losses[0];
+    return fmax(guess, state->start_loss);
+}
+
+static void lower_level(struct cvy_train_state *state)
+{
+    const double mean = state->recent_count == CVY_RECENT_STEPS ? mean_of_last(state, CVY_RECENT_STEPS) : INFINITY;
+
+    if (mean < state->start_loss)
+        state->start_loss = mean;
+}
+
+void cvy_divergence_add(struct cvy_train_state *state, int64_t step, double loss, double guess, bool scaled,
+                        enum cvy_beginning beginning)
+{
+    const bool trained = beginning == CVY_BEGINS_TRAINED && guess > 0;
+    const int count = beginning == CVY_BEGINS_LONG && step <= CVY_FIRST_STEPS ? 1 : LIMITS;
 
     if (state->diverged_step > 0)
         return;
@@ -55,15 +74,18 @@ void cvy_divergence_add(struct cvy_train_state *state, int64_t step, double loss
         }
         return;
     }
+    const double from = trained ? level(state, guess) : guess;
     for (int i = 0; i < count && guess > 0; i++) {
         const double mean = state->recent_count >= limits[i].steps ? mean_of_last(state, limits[i].steps) : 0;
 
-        if (isfinite(mean) && mean > limits[i].factor * guess + limits[i].offset) {
+        if (isfinite(mean) && mean > limits[i].factor * from + limits[i].offset) {
             state->diverged_step = step;
             state->diverged_loss = mean;
             return;
         }
     }
+    if (trained)
+        lower_level(state);
 }
 
 bool cvy_divergence_is_calm(const struct cvy_train_state *state, double guess)

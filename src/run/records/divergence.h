@@ -9,14 +9,21 @@
  * after this many of them. */
 enum { CVY_FIRST_STEPS = 32 };
 
+enum cvy_beginning {
+    CVY_BEGINS_SHORT,  /* with random weights, in epochs not longer than CVY_FIRST_STEPS */
+    CVY_BEGINS_LONG,   /* with random weights: up to CVY_FIRST_STEPS of the first epoch, to whose begin it can go back,
+                        * the   means of several losses say nothing, and only a single one does, that is not finite or
+                        * beyond   the limit of one */
+    CVY_BEGINS_TRAINED /* with weights that may be worse than guessing, as those of other classes are: nothing has risen
+                        * that was there with the first step */
+};
+
 /* Adds the loss of a step to the recent ones. When the training diverges with it, diverged_step and diverged_loss say
  * so, and later losses change nothing any more. guess: loss of the best answer that ignores the image; 0: not known,
  * then only numbers that are not finite count. scaled: a loss that is not finite is an overflow, which the loss scale
- * answers, unless CVY_RECENT_STEPS of them follow one another. fresh: the training begins with random weights, and its
- * first epoch, to whose begin it can go back, is longer than CVY_FIRST_STEPS: up to that step the means of several
- * losses say nothing, and only a single one does, that is not finite or beyond the limit of one. */
+ * answers, unless CVY_RECENT_STEPS of them follow one another. */
 void cvy_divergence_add(struct cvy_train_state *state, int64_t step, double loss, double guess, bool scaled,
-                        bool fresh);
+                        enum cvy_beginning beginning);
 /* Whether the losses of the last steps are those of a training that goes well: a state to go back to. */
 bool cvy_divergence_is_calm(const struct cvy_train_state *state, double guess);
 

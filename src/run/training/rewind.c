@@ -16,12 +16,13 @@ void cvy_run_watch_loss(struct cvy_run *run, int64_t step, double loss)
     struct cvy_train_state *state = &run->state.progress;
     const struct cvy_scaler_rule *rule = &run->state.trainer.optimizer.options.scaler;
     /* A run that continues still has the name. Shorter epochs would end, and be kept, before a rise is seen. */
-    const bool fresh =
-        !run->config->options.pretrained_weights[0] && run->config->steps_per_epoch >= 2 * CVY_FIRST_STEPS;
+    const enum cvy_beginning beginning = run->config->options.pretrained_weights[0]            ? CVY_BEGINS_TRAINED
+                                         : run->config->steps_per_epoch >= 2 * CVY_FIRST_STEPS ? CVY_BEGINS_LONG
+                                                                                               : CVY_BEGINS_SHORT;
 
     if (run->state.snapshot.open && state->rewinds < run->config->options.rewinds)
         cvy_divergence_add(state, step, loss, run->state.diagnosis.guess_loss,
-                           run->state.trainer.scaling && rule->skips, fresh);
+                           run->state.trainer.scaling && rule->skips, beginning);
 }
 
 bool cvy_run_snapshot_is_due(const struct cvy_run *run)

@@ -43,16 +43,22 @@ static void rate_too_high(void **state)
     assert_non_null(strstr(text, "2.3 of guessing"));
 }
 
-/* The step at which a fresh training of these mean losses of blocks is said to have too high a rate; 0: it is not. */
-static int64_t found_in(const double *means, int blocks, bool fresh)
+/* The step at which a training of these mean losses of blocks is said to have too high a rate; 0: it is not. first: the
+ * loss of its first step. */
+static int64_t found_from(double first, const double *means, int blocks, bool fresh)
 {
     struct cvy_diagnosis d = begin(10, 0);
 
     d.fresh = fresh;
     for (int64_t step = 1; step <= 20 * blocks; step++)
-        if (cvy_diagnose_loss(&d, 0, step, means[(step - 1) / 20], text) == CVY_FINDING_RATE)
+        if (cvy_diagnose_loss(&d, 0, step, step > 1 ? means[(step - 1) / 20] : first, text) == CVY_FINDING_RATE)
             return step;
     return 0;
+}
+
+static int64_t found_in(const double *means, int blocks, bool fresh)
+{
+    return found_from(2.4, means, blocks, fresh);
 }
 
 /* With random weights the loss rises in the first steps and comes back: resnet50 on ten classes at a rate that it
@@ -70,6 +76,18 @@ static void random_weights(void **state)
     assert_int_equal(found_in(rises, 4, true), 40);
     assert_int_equal(found_in(falls_too_late, 4, true), 60);
     assert_int_equal(found_in(later, 4, true), 80);
+}
+
+/* Weights of other classes are surer of them than guessing, and wrong: nothing has risen before it is better. */
+static void worse_than_guessing(void **state)
+{
+    static const double learns[] = {9.5, 8, 6, 4, 2.4}, rises[] = {10, 14, 20, 20, 20}, later[] = {8, 3, 2, 8, 8};
+
+    (void)state;
+    assert_int_equal(found_from(9, learns, 5, false), 0);
+    assert_int_equal(found_from(9, rises, 5, false), 40);
+    assert_int_equal(found_from(9, later, 5, false), 80);
+    assert_int_equal(found_from(2.4, learns, 5, false), 20);
 }
 
 /* Starts overshoot: five times the guess for some steps, half as much again for a while. */
@@ -264,6 +282,7 @@ static void healthy_validations(void **state)
     assert_int_equal(cvy_diagnose_validation(&d, &v, 9000, 0.1, text), CVY_FINDING_NONE);
 }
 
-RUN_TESTS(NULL, NULL, TEST(guessing), TEST(rate_too_high), TEST(random_weights), TEST(healthy_losses), TEST(not_finite),
-          TEST(scale_at_its_floor), TEST(healthy_scales), TEST(loss_that_does_not_move), TEST(waiting_for_data),
-          TEST(one_class), TEST(validation_at_chance), TEST(healthy_validations))
+RUN_TESTS(NULL, NULL, TEST(guessing), TEST(rate_too_high), TEST(random_weights), TEST(worse_than_guessing),
+          TEST(healthy_losses), TEST(not_finite), TEST(scale_at_its_floor), TEST(healthy_scales),
+          TEST(loss_that_does_not_move), TEST(waiting_for_data), TEST(one_class), TEST(validation_at_chance),
+          TEST(healthy_validations))
