@@ -84,6 +84,7 @@ static const struct option_alias option_aliases[] = {
      .option = "model-config",
      .value = "fan_in=tf-fanin fan_out=tf-fanout"},
     {.name = "cosine-lr", .origin = TENSORFLOW, .flag = true, .option = "lr-schedule", .value = "cosine"},
+    {.name = "cosine", .origin = TENSORFLOW, .flag = true, .option = "lr-schedule", .value = "cosine"},
     {.name = "use-cosine", .origin = TENSORFLOW, .flag = true, .option = "lr-schedule", .value = "cosine"},
     {.name = "use-cosine-lr", .origin = TENSORFLOW, .flag = true, .option = "lr-schedule", .value = "cosine"},
     {.name = "use-tf-amp", .flag = true, .option = "amp", .value = "true"},

@@ -120,6 +120,17 @@ static cvy_status fail_predict(const struct cvy_train_options *options)
     return status;
 }
 
+/* Whether the mode is about the checkpoint of the folder. A benchmark does without, and made-up images say nothing. */
+static bool takes_checkpoint(const char *mode, const char *folder, bool has_data)
+{
+    struct cvy_checkpoint_found found;
+
+    if (strcmp(mode, "evaluate") == 0)
+        return true;
+    return strcmp(mode, "inference_benchmark") == 0 && has_data && cvy_checkpoint_latest(folder, &found) == CVY_OK &&
+           found.file[0];
+}
+
 static cvy_status apply_mode(struct cvy_train_options *options, bool has_data)
 {
     const char *mode = reference_line.mode ? reference_line.mode : "train_and_evaluate";
@@ -142,8 +153,8 @@ static cvy_status apply_mode(struct cvy_train_options *options, bool has_data)
         status = line_set(options, "no-checkpoints", "true");
     if (status == CVY_OK && benchmark && !has_data && !line_gives(options, "data-backend"))
         status = line_set(options, "data-backend", "synthetic");
-    if (status == CVY_OK && strcmp(mode, "evaluate") == 0 && checkpoints && !train_option_has(options, "resume") &&
-        !train_option_has(options, "pretrained-weights")) {
+    if (status == CVY_OK && checkpoints && !train_option_has(options, "resume") &&
+        !train_option_has(options, "pretrained-weights") && takes_checkpoint(mode, checkpoints, has_data)) {
         status = line_set(options, "resume", checkpoints); /* whose latest one is asked for */
         if (status == CVY_OK)
             status = line_reset(options, "workspace", CVY_FROM_FLAG);

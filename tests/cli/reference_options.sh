@@ -19,11 +19,27 @@ expect_text err 'xla has no effect'
 # What an option comes to is in the plan, which the run's options.json repeats.
 "$convoy" dataset shapes data --train-per-class 4 --val-per-class 2 --image-size 32 >/dev/null 2>&1 || fail "no data set"
 expect 0 "$convoy" train data --arch resnet18 --image-size 32 --eval-resize 32 --batch-size 8 --num-iter 1 --run-iter 1 \
-    --lr 0.01 --weight-init fan_out --cosine-lr --results-dir run --cpu --training-only --prof 1
+    --lr 0.01 --weight-init fan_out --cosine --results-dir run --cpu --training-only --prof 1
 expect_text err 'recipe tensorflow'
 expect_text err 'model-config tf-fanout'
 expect_text err 'lr-schedule cosine'
 expect_text err 'epochs 1'
+
+# A benchmark of inference is one of the checkpoint, if there is one, and the last line says its accuracy; then of random weights.
+expect 0 "$convoy" -q evaluate data --weights run/checkpoint.safetensors --batch-size 8 --format json
+loss=$(sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' out)
+benchmark() {
+    expect 0 "$convoy" -q train --data_dir data --arch resnet18 --mode inference_benchmark --iter_unit batch --num_iter 100 --batch_size 8 \
+        --cpu --image-size 32 --eval-resize 32 "$@"
+}
+benchmark --results_dir run
+expect_text out "loss $(printf '%.4f' "$loss"): 20 images"
+benchmark --model_dir fresh --results_dir run
+checks=$((checks + 1))
+grep -q "loss $(printf '%.4f' "$loss"):" out && fail "a folder without a checkpoint gives its weights"
+expect 0 "$convoy" train --arch resnet18 --mode inference_benchmark --iter_unit batch --num_iter 3 --batch_size 2 --model_dir run \
+    --synthetic_data_size 32
+expect_text out ': 6 images$'
 
 # Made-up images are as many as a benchmark asks for.
 expect 0 "$convoy" train --arch resnet18 --data-backend synthetic --num-classes 10 --image-size 32 -b 2 --epochs 1 --prof 70 --lr 0 \
