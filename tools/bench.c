@@ -38,7 +38,7 @@ static void print_accuracy(const struct cvy_bench_result *r)
     if (r->classes > 5)
         printf(", top-5 %.2f %%", r->accuracy.top5);
     printf(", loss %.5f: %s, %" PRId64 " skipped\n", unsigned_nan(r->accuracy.loss),
-           counted(r->accuracy.images, "image"), r->accuracy.skipped);
+           cvy_counted(r->accuracy.images, "image"), r->accuracy.skipped);
 }
 
 static void json_accuracy(struct json *json, const struct cvy_bench_result *r)
@@ -193,8 +193,8 @@ static void print_data_json(const struct cvy_bench_data_result *result)
 
 static void print_data(const struct cvy_bench_data_result *result)
 {
-    printf("%.1f images/s with %s (%s)\n", result->images_per_second, counted(result->threads, "thread"),
-           counted(result->images, "image"));
+    printf("%.1f images/s with %s (%s)\n", result->images_per_second, cvy_counted(result->threads, "thread"),
+           cvy_counted(result->images, "image"));
     printf("an image of %.1f KiB: reading %.3f ms, decoding %.3f ms, resizing and augmenting %.3f ms\n",
            result->image_bytes / 1024, result->read_ms, result->decode_ms, result->transform_ms);
     printf("bottleneck: %s\n", result->advice);

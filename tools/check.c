@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "convoy/program/check.h"
+#include "convoy/program/program.h"
 #include "json.h"
 #include "names.h"
 #include "options.h"
@@ -22,7 +23,7 @@ static void print_balance(const struct cvy_check_report *report)
         puts("one class: there is nothing to tell apart (each class is a folder of its own)");
     if (max->train < UNBALANCED * min->train || max->train == 0)
         return;
-    printf("unbalanced: %s of %s, ", counted(max->train, "training image"), quoted(max->name));
+    printf("unbalanced: %s of %s, ", cvy_counted(max->train, "training image"), quoted(max->name));
     printf("%" PRId64 " of %s", min->train, quoted(min->name));
     if (min->train > 0)
         printf(" (%.1f times as many): convoy train --sampler balanced shows each class equally often,\n"
@@ -55,8 +56,8 @@ static void print_boxes(const char *part, const struct cvy_check_boxes *boxes, i
         return;
     printf("%s: %s: %" PRId64 " small, %" PRId64 " medium, %" PRId64
            " large (area up to 32 x 32 pixels, up to 96 x 96, more), %s;\n",
-           part, counted(boxes->boxes, "box"), boxes->small, boxes->medium, boxes->large,
-           counted(boxes->crowds, "crowd"));
+           part, cvy_counted(boxes->boxes, "box"), boxes->small, boxes->medium, boxes->large,
+           cvy_counted(boxes->crowds, "crowd"));
     printf("    most on one image: %" PRId64 "; images without a box: %" PRId64
            ", with more than 100, of which training "
            "takes the first 100: %" PRId64 ";\n",
@@ -66,7 +67,7 @@ static void print_boxes(const char *part, const struct cvy_check_boxes *boxes, i
            image_size, (double)matched / (double)boxes->boxes, boxes->forced + boxes->missed, boxes->missed);
     if (boxes->empty + boxes->outside + boxes->not_finite > 0)
         printf("    left out: %s without width or height, %" PRId64 " beyond their images, %" PRId64 " not finite\n",
-               counted(boxes->empty, "box"), boxes->outside, boxes->not_finite);
+               cvy_counted(boxes->empty, "box"), boxes->outside, boxes->not_finite);
 }
 
 static void json_boxes(struct json *json, const char *key, const struct cvy_check_boxes *boxes)
@@ -117,19 +118,19 @@ static void print_sizes(const struct cvy_check_report *report)
         printf("smallest image: %" PRId32 " x %" PRId32 " pixels, largest: %" PRId32 " x %" PRId32 "\n",
                report->smallest_size[0], report->smallest_size[1], report->largest_size[0], report->largest_size[1]);
     if (report->tiny_images > 0)
-        printf("tiny: %s %s a side of less than %d pixels:\n", counted(report->tiny_images, "image"),
+        printf("tiny: %s %s a side of less than %d pixels:\n", cvy_counted(report->tiny_images, "image"),
                report->tiny_images == 1 ? "has" : "have", CVY_CHECK_TINY);
     print_names(&report->tiny, report->tiny_images);
     if (report->turned_images > 0)
         printf("turned: %s %s EXIF orientation; --exif-orientation turns them, and the\n"
                "automatic recipe does where it meets one:\n",
-               counted(report->turned_images, "image"),
+               cvy_counted(report->turned_images, "image"),
                report->turned_images == 1 ? "is shown turned by its" : "are shown turned by their");
     print_names(&report->turned, report->turned_images);
     if (report->duplicates > 0)
         printf("repeated: %s the same as others; of them %" PRId64 " in another class, %" PRId64
                " in validation and in training\n",
-               counted(report->duplicates, "image"), report->in_two_classes, report->in_both_parts);
+               cvy_counted(report->duplicates, "image"), report->in_two_classes, report->in_both_parts);
 }
 
 static void print_text(const struct cvy_check_report *report)
@@ -145,7 +146,7 @@ static void print_text(const struct cvy_check_report *report)
     else
         print_classes(report, width);
     printf("%s; shorter side of the images: smallest %" PRId32 ", median %" PRId32 ", largest %" PRId32 " pixels\n",
-           counted((int64_t)report->class_count, "class"), report->min_side, report->median_side, report->max_side);
+           cvy_counted((int64_t)report->class_count, "class"), report->min_side, report->median_side, report->max_side);
     if (report->set_aside > 0)
         printf("no folder val: training keeps %" PRId64 " of the images for validation, by a hash of their paths\n",
                report->set_aside);
@@ -269,7 +270,7 @@ cvy_status verb_check(int argc, char **argv)
             print_text(&report);
         if (report.bad_images > 0)
             status = terminal_fail(CVY_BAD_DATA, "%" PRId64 " of %s in %s %s bad", report.bad_images,
-                                   counted(report.train_images + report.val_images, "image"),
+                                   cvy_counted(report.train_images + report.val_images, "image"),
                                    quoted(arguments.value[0]), report.bad_images == 1 ? "is" : "are");
     } else {
         terminal_fail_library(status);

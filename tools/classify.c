@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "answers.h"
+#include "convoy/program/program.h"
 #include "json.h"
 #include "names.h"
 #include "network_options.h"
@@ -124,7 +125,7 @@ static void handle_answer(void *context, const struct cvy_answer *answer)
         else
             print_text(c, answer);
     }
-    terminal_progress("%s", counted((int64_t)c->file_count, "image"));
+    terminal_progress("%s", cvy_counted((int64_t)c->file_count, "image"));
 }
 
 /* All of standard input, freed by the caller also after a failure; *why is a sentence then. */

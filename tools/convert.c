@@ -1,5 +1,6 @@
 /* convoy convert: from one weights file to another. */
 #include "convoy/convert.h"
+#include "convoy/program/program.h"
 
 #include <stdio.h>
 
@@ -69,7 +70,7 @@ cvy_status verb_convert(int argc, char **argv)
     status = cvy_convert(&convert, &result);
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    printf("%s: %s, %s, %s\n", convert.output, result.arch, counted(result.num_classes, "class"),
-           counted((int64_t)result.tensors, "tensor"));
+    printf("%s: %s, %s, %s\n", convert.output, result.arch, cvy_counted(result.num_classes, "class"),
+           cvy_counted((int64_t)result.tensors, "tensor"));
     return CVY_OK;
 }

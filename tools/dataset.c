@@ -18,7 +18,8 @@ static cvy_status write_scenes(const char *folder, const struct cvy_shape_boxes_
     if (status != CVY_OK)
         return terminal_fail_library(status);
     terminal_note("wrote %d training and %s with boxes around objects of %s to %s\n", scenes->train_images,
-                  counted(scenes->val_images, "validation image"), counted(scenes->classes, "class"), quoted(folder));
+                  cvy_counted(scenes->val_images, "validation image"), cvy_counted(scenes->classes, "class"),
+                  quoted(folder));
     return CVY_OK;
 }
 
@@ -29,7 +30,7 @@ static cvy_status write_single(const char *folder, const struct cvy_shapes_optio
     if (status != CVY_OK)
         return terminal_fail_library(status);
     terminal_note("wrote 10 classes with %d training and %s each to %s\n", shapes->train_per_class,
-                  counted(shapes->val_per_class, "validation image"), quoted(folder));
+                  cvy_counted(shapes->val_per_class, "validation image"), quoted(folder));
     return CVY_OK;
 }
 
@@ -142,11 +143,12 @@ static cvy_status write_tfrecords(int argc, char **argv)
     if (status != CVY_OK)
         return terminal_fail_library(status);
     terminal_note("wrote %" PRId64 " training and %s of %s to %d and %s in %s; %" PRId64 " %s, %" PRId64 " left out\n",
-                  result.train_images, counted(result.val_images, "validation image"), counted(result.classes, "class"),
-                  result.train_shards, counted(result.val_shards, "file"), quoted(arguments.value[1]), result.reencoded,
+                  result.train_images, cvy_counted(result.val_images, "validation image"),
+                  cvy_counted(result.classes, "class"), result.train_shards, cvy_counted(result.val_shards, "file"),
+                  quoted(arguments.value[1]), result.reencoded,
                   result.reencoded == 1 ? "was made a JPEG" : "were made JPEGs", result.left_out);
     if (result.boxes > 0)
-        terminal_note("with %s\n", counted(result.boxes, "box"));
+        terminal_note("with %s\n", cvy_counted(result.boxes, "box"));
     return CVY_OK;
 }
 
@@ -174,7 +176,7 @@ static cvy_status write_index(int argc, char **argv)
     status = cvy_write_tfrecord_index(arguments.value[0], arguments.value[1], threads, &files, &records);
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    terminal_note("wrote the indexes of %s with %s to %s\n", counted(files, "file"), counted(records, "record"),
+    terminal_note("wrote the indexes of %s with %s to %s\n", cvy_counted(files, "file"), cvy_counted(records, "record"),
                   quoted(arguments.value[1]));
     return CVY_OK;
 }
@@ -221,10 +223,10 @@ static cvy_status write_pack(int argc, char **argv)
         return terminal_fail_library(status);
     terminal_note("wrote %" PRId64 " training and %s of %s to %d and %s in %s (%.1f MiB); %" PRId64
                   " %s encoded anew, %" PRId64 " left out\n",
-                  result.train_images, counted(result.val_images, "validation image"), counted(result.classes, "class"),
-                  result.train_shards, counted(result.val_shards, "file"), quoted(arguments.value[1]),
-                  (double)result.bytes / (1 << 20), result.reencoded, result.reencoded == 1 ? "was" : "were",
-                  result.left_out);
+                  result.train_images, cvy_counted(result.val_images, "validation image"),
+                  cvy_counted(result.classes, "class"), result.train_shards, cvy_counted(result.val_shards, "file"),
+                  quoted(arguments.value[1]), (double)result.bytes / (1 << 20), result.reencoded,
+                  result.reencoded == 1 ? "was" : "were", result.left_out);
     if (result.val_images == 0)
         terminal_note("there is no part for validation: train with --val-split 0.1, say\n");
     return CVY_OK;

@@ -8,6 +8,7 @@
 
 #include "answers.h"
 #include "convoy/detect.h"
+#include "convoy/program/program.h"
 #include "json.h"
 #include "names.h"
 #include "network_options.h"
@@ -141,7 +142,7 @@ static void handle_answer(void *context, const struct cvy_detect_answer *answer)
         bad_files_add(&d->bad, answer->status, answer->error);
     else
         print_answer(d, answer);
-    terminal_progress("%s", counted((int64_t)d->file_count, "image"));
+    terminal_progress("%s", cvy_counted((int64_t)d->file_count, "image"));
 }
 
 static cvy_status detect_all(struct detection *d, cvy_detector *detector, const struct cvy_detect_options *options,

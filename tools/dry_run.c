@@ -1,4 +1,5 @@
 #include "dry_run.h"
+#include "convoy/program/program.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,8 +65,8 @@ static void print_text(const struct cvy_train_plan *plan)
     printf("data %s\n", *data ? quoted(data) : "-");
     printf("processes %" PRId64 "\n", ranks);
     if (images > 0)
-        printf("a step has %s: %" PRId64 " of each process in %s\n", counted(images, "image"), images / ranks,
-               counted(cvy_train_plan_accumulate(plan), "batch"));
+        printf("a step has %s: %" PRId64 " of each process in %s\n", cvy_counted(images, "image"), images / ranks,
+               cvy_counted(cvy_train_plan_accumulate(plan), "batch"));
     for (size_t i = 0; (info = cvy_train_option_at(i)) != NULL; i++) {
         cvy_train_option_text(options, i, text, sizeof(text));
         printf("%-26s %-24s %s\n", info->name,

@@ -1,5 +1,6 @@
 /* convoy quantize: weights become a network of 8-bit integers. */
 #include "convoy/quantize.h"
+#include "convoy/program/program.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -94,10 +95,10 @@ static void print_result(const char *output, const struct cvy_quantize_result *r
 
     print_side("floats", &result->floats, result);
     print_side("int8", &result->quantized, result);
-    printf("lost %.2f points on %s", lost, counted(result->validation_images, "image"));
+    printf("lost %.2f points on %s", lost, cvy_counted(result->validation_images, "image"));
     if (result->agreement >= 0)
         printf("; the same answer for %.2f %% of them", result->agreement);
-    printf("\nranges by %s over %s\n", result->calibration, counted(result->calibration_images, "image"));
+    printf("\nranges by %s over %s\n", result->calibration, cvy_counted(result->calibration_images, "image"));
     if (result->float_layers > 0)
         print_floats(result);
     printf("%.1f %% of the weights have 8 bits\n", 100 * (double)result->integer_weights / (double)result->weights);

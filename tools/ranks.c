@@ -382,11 +382,11 @@ static cvy_status report(const struct group *group)
 static void show_start(const struct group *group, const struct ranks_gpus *gpus)
 {
     static struct cores share;
-    terminal_note("%s", counted(group->count, "process"));
+    terminal_note("%s", cvy_counted(group->count, "process"));
     for (int i = 0; gpus && i < group->count; i++)
         terminal_note(i ? " | %d" : ", GPUs %d", gpus->number[i]);
     if (group->cores.count < group->count) {
-        terminal_note(", sharing %s\n", counted(group->cores.count, "core"));
+        terminal_note(", sharing %s\n", cvy_counted(group->cores.count, "core"));
         return;
     }
     terminal_note(", cores");

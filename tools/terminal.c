@@ -169,19 +169,6 @@ void terminal_progress(const char *format, ...)
     funlockfile(stderr);
 }
 
-const char *counted(int64_t count, const char *noun)
-{
-    static char buffers[8][64];
-    static unsigned turn;
-    char *out = buffers[turn++ % 8];
-    const size_t length = strlen(noun);
-    const char last = noun[length - 1];
-    const bool hisses = last == 's' || last == 'x' || (length > 3 && strcmp(noun + length - 3, "tch") == 0);
-
-    snprintf(out, sizeof(buffers[0]), "%" PRId64 " %s%s", count, noun, count == 1 ? "" : hisses ? "es" : "s");
-    return out;
-}
-
 const char *quoted(const char *text)
 {
     static char buffers[4][512];

@@ -37,9 +37,6 @@ void terminal_clear_progress(void);
  * buffers; valid until the fourth call after this one; the main thread's. Long texts are cut with "...". */
 const char *quoted(const char *text);
 
-/* "1 image", "3 images", "2 classes": a number with its noun. One of eight buffers; as above. */
-const char *counted(int64_t count, const char *noun);
-
 /* "2:05" or "1:02:05". Returns buffer. */
 const char *duration_text(double seconds, char *buffer, size_t size);
 

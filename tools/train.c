@@ -228,34 +228,34 @@ static void print_evaluation(const struct cvy_train_options *options, const stru
             puts("moving average:");
             print_found(&result->val_ema);
         }
-        printf("%s\n", counted(result->val_images, "image"));
+        printf("%s\n", cvy_counted(result->val_images, "image"));
         if (result->val_skipped > 0)
-            printf("%s %s left out\n", counted(result->val_skipped, "unreadable image"),
+            printf("%s %s left out\n", cvy_counted(result->val_skipped, "unreadable image"),
                    result->val_skipped == 1 ? "was" : "were");
         return;
     }
     print_accuracies("", options, result->classes, &result->val);
-    printf(": %s\n", counted(result->val_images, "image"));
+    printf(": %s\n", cvy_counted(result->val_images, "image"));
     if (result->averaged) {
         print_accuracies("moving average: ", options, result->classes, &result->val_ema);
         putchar('\n');
     }
     if (result->val_skipped > 0)
-        printf("%s %s left out\n", counted(result->val_skipped, "unreadable image"),
+        printf("%s %s left out\n", cvy_counted(result->val_skipped, "unreadable image"),
                result->val_skipped == 1 ? "was" : "were");
 }
 
 static void print_result(const struct cvy_train_result *result)
 {
     char spent[32];
-    printf("%s, %s in %s", counted(result->epochs_done, "epoch"), counted(result->steps_done, "step"),
+    printf("%s, %s in %s", cvy_counted(result->epochs_done, "epoch"), cvy_counted(result->steps_done, "step"),
            duration_text(result->seconds, spent, sizeof(spent)));
     if (result->best_epoch >= 0 && result->best_score >= 0)
         printf(": best %s %.2f %% in epoch %" PRId64, result->detector ? "AP" : "top-1", result->best_score,
                result->best_epoch + 1);
     putchar('\n');
     if (result->bad_images > 0)
-        printf("%s %s\n", counted(result->bad_images, "unreadable image"),
+        printf("%s %s\n", cvy_counted(result->bad_images, "unreadable image"),
                result->bad_images == 1 ? "was replaced by another" : "were replaced by others");
     if (result->run_directory[0])
         printf("curves, log and checkpoints are in %s\n", result->run_directory);
@@ -343,7 +343,7 @@ static cvy_status run(const struct cvy_train_options *options, const char *gpus)
         else if (ranks_launched())
             snprintf(processes, sizeof(processes), " --processes %d", ranks);
         terminal_fail(status, "stopped by a signal after %s; to continue: convoy train --resume %s%s",
-                      counted(result.steps_done, "step"), quoted(result.run_directory), processes);
+                      cvy_counted(result.steps_done, "step"), quoted(result.run_directory), processes);
     } else {
         terminal_fail_library(status);
     }

@@ -177,6 +177,9 @@ const char *cvy_counted(int64_t count, const char *noun)
 {
     static _Thread_local char buffers[QUOTE_COUNT][COUNTED_SIZE];
     static _Thread_local unsigned turn;
+
+    if (!noun)
+        return "";
     char *out = buffers[turn++ % QUOTE_COUNT];
 
     snprintf(out, COUNTED_SIZE, "%lld %s%s", (long long)count, noun, count == 1 ? "" : plural_ending(noun));

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "convoy/program/program.h" /* cvy_counted */
 #include "convoy/status.h"
 
 /* Record one sentence (no newline, no trailing dot) and return `status`, so that callers write `return cvy_fail(...)`.
@@ -29,9 +30,6 @@ void cvy_error_share(void (*put)(const char *text), void (*get)(char *text, size
  * message: cvy_fail(CVY_NO_INPUT, "cannot open %s", cvy_quote(path)). One of eight thread-local buffers; valid until
  * the eighth call after this one. Long texts are cut with "...". NULL gives "(null)" without quotes. */
 const char *cvy_quote(const char *text);
-/* "1 image", "3 images", "2 classes": a number with its noun, for the middle of a sentence. Buffers as above, of their
- * own. */
-const char *cvy_counted(int64_t count, const char *noun);
 /* In a sentence that another process sent: control characters, which a terminal would obey, become question marks. */
 void cvy_escape_controls(char *text);
 

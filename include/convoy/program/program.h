@@ -14,6 +14,10 @@ extern "C" {
  * letters differ from, if they are few enough for a mistake. NULL: none is near. Borrowed from `names`. */
 CVY_API const char *cvy_nearest_name(const char *text, const char *const *names, size_t count);
 
+/* "1 image", "3 images", "2 classes": a number with its noun, for the middle of a sentence. One of eight buffers of the
+ * thread; valid until the eighth call after this one. */
+CVY_API const char *cvy_counted(int64_t count, const char *noun);
+
 /* The line that COCO's program prints for the number `index` (0 to 11) of a detector, without a newline. Returns
  * buffer. */
 CVY_API const char *cvy_evaluation_line(int index, double value, char buffer[96]);

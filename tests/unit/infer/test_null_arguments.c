@@ -244,6 +244,7 @@ static void the_rest(void **state)
     REFUSED(cvy_pull(&pulling, NULL));
     assert_null(cvy_nearest_name(NULL, &(const char *const){"x"}, 1));
     assert_null(cvy_nearest_name("x", NULL, 1));
+    assert_string_equal(cvy_counted(2, NULL), "");
     cvy_set_log_handler(NULL, NULL);
 }
 
