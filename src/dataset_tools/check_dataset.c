@@ -39,8 +39,24 @@ struct reading {
     struct finding *findings;
 };
 
+/* Percent of the pixels of a PNG of 16-bit grey that have become white: what is above 255 is (doc/data.md). */
+static int whitened(const struct cvy_encoded *encoded, const uint8_t *pixels, size_t stride, int32_t width,
+                    int32_t height)
+{
+    enum { DEPTH_AT = 24, COLOUR_AT = 25 }; /* in the header, which the decoder has accepted */
+    const uint8_t *file = encoded->data;
+    int64_t white = 0;
+
+    if (encoded->size <= COLOUR_AT || file[DEPTH_AT] != 16 || file[COLOUR_AT] != 0)
+        return 0;
+    for (int32_t y = 0; y < height; y++)
+        for (int32_t x = 0; x < width; x++)
+            white += pixels[(size_t)y * stride + 3 * (size_t)x] == 255;
+    return (int)(100 * white / ((int64_t)width * height));
+}
+
 static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sample *sample,
-                             struct cvy_check_fingerprint *fingerprint)
+                             struct cvy_check_fingerprint *fingerprint, int *white)
 {
     struct cvy_encoded encoded;
     int32_t width, height;
@@ -48,10 +64,13 @@ static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sampl
     size_t stride;
 
     *fingerprint = (struct cvy_check_fingerprint){.orientation = 1};
+    *white = 0;
     CVY_TRY(cvy_sample_read(sample, &encoded));
     cvy_status status = cvy_decoder_start(decoder, encoded.name, encoded.data, encoded.size, &width, &height);
     if (status == CVY_OK)
         status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
+    if (status == CVY_OK && cvy_decoder_format(decoder) == CVY_IMAGE_PNG)
+        *white = whitened(&encoded, pixels, stride, width, height);
     if (status == CVY_OK)
         *fingerprint = (struct cvy_check_fingerprint){.hash = cvy_check_hash(pixels, stride, width, height),
                                                       .width = width,
@@ -105,8 +124,10 @@ static cvy_status begin(void *context, void **state)
 }
 
 /* What is odd about a readable image; false: nothing. The sentence is recorded. */
-static bool is_odd(const struct reading *reading, const struct tools *tools, uint32_t index, const int32_t size[2])
+static bool is_odd(const struct reading *reading, const struct tools *tools, uint32_t index, const int32_t size[2],
+                   int white)
 {
+    enum { WHITE_PERCENT = 10 }; /* from here on not a bright photograph */
     const struct cvy_sample *sample = &reading->dataset->samples[index];
     const struct cvy_coco_image *said = reading->dataset->detection ? &reading->dataset->images[index] : NULL;
 
@@ -117,6 +138,14 @@ static bool is_odd(const struct reading *reading, const struct tools *tools, uin
             [CVY_IMAGE_GIF] = "GIF",           [CVY_IMAGE_PPM] = "PPM"};
         (void)cvy_fail(CVY_BAD_DATA, "%s is a %s image under another ending; it can be used", cvy_quote(sample->path),
                        formats[cvy_decoder_format(tools->decoder)]);
+        return true;
+    }
+    if (white >= WHITE_PERCENT) {
+        (void)cvy_fail(
+            CVY_BAD_DATA,
+            "%s has 16 bits of grey, and all values above 255 become white, %d %% of the image: save it with "
+            "8 bits, or as a TIFF",
+            cvy_quote(sample->path), white);
         return true;
     }
     if (said && (said->width != size[0] || said->height != size[1])) {
@@ -134,12 +163,14 @@ static cvy_status find(void *context, void *state, int64_t index)
     struct finding *finding = &reading->findings[index];
     struct tools *tools = state;
 
-    finding->status = read_image(tools->decoder, &reading->dataset->samples[index], &finding->fingerprint);
+    int white;
+
+    finding->status = read_image(tools->decoder, &reading->dataset->samples[index], &finding->fingerprint, &white);
     const int32_t size[2] = {finding->fingerprint.width, finding->fingerprint.height};
     if (reading->dataset->detection)
         CVY_TRY(cvy_box_matcher_match(reading->matcher, &tools->matching, reading->dataset, (uint32_t)index,
                                       &finding->boxes));
-    if (finding->status == CVY_OK && !is_odd(reading, tools, (uint32_t)index, size))
+    if (finding->status == CVY_OK && !is_odd(reading, tools, (uint32_t)index, size, white))
         return CVY_OK;
     if (finding->status != CVY_OK && finding->status != CVY_BAD_DATA && finding->status != CVY_NO_INPUT)
         return finding->status;

@@ -30,6 +30,22 @@ for file in "${bad[@]}"; do expect_text out "problem: .*$file"; done
 expect 65 "$convoy" -q check data --format json
 expect_text out '"bad_images": 10,'
 
+# Of 16 bits of grey all that is above 255 is white, a quarter of this image; where nothing is, there is nothing to say.
+cp -r data grey
+class=$(ls data/train | head -n 1)
+base64 -d >grey/train/$class/deep.png <<'END'
+iVBORw0KGgoAAAANSUhEUgAAACgAAAAoEAAAAAD5BTvyAAAALklEQVR42u3MoQ0AMAwDsJw6sOt7RS8YC5osc2dOV4TCL8PcMqFQKBQKhULh2w
+I/ONiObsDiIgAAAABJRU5ErkJggg==
+END
+base64 -d >grey/train/$class/low.png <<'END'
+iVBORw0KGgoAAAANSUhEUgAAACgAAAAoEAAAAAD5BTvyAAAAJklEQVR42u3MMQ0AAAwDoPoX3VTEdhJ+kj4TCoVCoVAoFAqFwpsBJXsz23jJZw
+AAAAAASUVORK5CYII=
+END
+expect 65 "$convoy" -q check grey
+expect_text out "problem: .*grey/train/$class/deep.png\" has 16 bits of grey, and all values above 255 become white, 25 % of the image: save it"
+checks=$((checks + 1))
+grep -q 'low.png' out && fail "an image with 16 bits of grey and no value above 255 is a problem"
+
 epochs=2
 sanitized && epochs=1
 expect 0 tiny_train data --epochs $epochs --workspace run
