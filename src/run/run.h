@@ -19,6 +19,7 @@ struct cvy_resume {
     char folder[CVY_PATH_MAX], file[CVY_PATH_MAX];
     bool averaged;          /* the checkpoint brought a moving average */
     bool requested, found;  /* found: there is a checkpoint; else the run starts from the beginning */
+    bool data_saved;        /* where the data lie is what the run has saved, not what was asked for */
     bool replaces;          /* it is a kept one, and the run's own, which is damaged or missing, is written again */
     struct cvy_run_end end; /* where the run that is continued was to end by its own --run-epochs or --run-steps */
     struct cvy_tensor_file tensors;

@@ -104,6 +104,10 @@ expect_sentence 65 'cut_checkpoint.safetensors' "$convoy" -q train data --resume
 expect_sentence 65 'model_best.safetensors' "$convoy" -q train data --resume $weights # has no momentum
 expect_sentence 66 'nowhere' "$convoy" -q train data --resume nowhere
 mkdir papers && echo text >papers/letter.txt # a folder of somebody's, not of a run
+mv data moved # the run's data are where options.json says, unless they are named
+expect_sentence 66 'data", are not there: where they have moved, name them' "$convoy" -q train --resume run
+expect 0 "$convoy" -q train moved --resume run --epochs 2 --dry-run
+mv moved data
 expect_sentence 66 'papers" holds no checkpoint' "$convoy" -q train data --resume papers
 [ "$(ls papers)" = letter.txt ] || fail "a folder that is none of ours was written to: $(ls papers)"
 cp $checkpoint before.safetensors

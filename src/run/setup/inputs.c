@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "data/detection/detection_set.h"
@@ -141,6 +142,10 @@ cvy_status cvy_setup_open_data(struct cvy_run *run)
         return cvy_fail(CVY_USAGE, "no data folder is given");
     if (!cvy_utf8_is_valid(options->data)) /* a resumed run reads it from JSON */
         return cvy_fail(CVY_USAGE, "the path of the data, %s, is not UTF-8", cvy_quote(options->data));
+    if (run->resume.data_saved && !cvy_path_exists(options->data))
+        return cvy_fail(CVY_NO_INPUT,
+                        "the data of the run, %s, are not there: where they have moved, name them beside --resume",
+                        cvy_quote(options->data));
     if (options->evaluate && options->eval_training_data)
         return open_training_twice(run);
     if (cvy_run_is_detection(options))

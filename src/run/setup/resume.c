@@ -449,6 +449,7 @@ cvy_status cvy_resume_open(struct cvy_run *run)
         cvy_log(CVY_LOG_WARNING, "%s holds no checkpoint yet: starting from the beginning", cvy_quote(resume->folder));
     if (is_start)
         return CVY_OK;
+    resume->data_saved = !run->config->options.data[0];
     if (has_options)
         CVY_TRY(restore_options(run, beside));
     if (resume->found)
