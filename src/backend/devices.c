@@ -10,6 +10,8 @@
 /* The backends of the library itself; CUDA's is in a module. */
 static const struct cvy_backend *const backends[] = {&cvy_backend_cpu, &cvy_backend_ref, &cvy_backend_check};
 
+enum { MAX_THREADS = 4096 }; /* as the program's options have it: OpenMP ends the process where it cannot start them */
+
 cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
 {
     const struct cvy_backend *cuda;
@@ -20,6 +22,8 @@ cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
     size_t length;
 
     *device = NULL;
+    if (threads > MAX_THREADS)
+        return cvy_fail(CVY_USAGE, "option --threads: %d is above %d", threads, MAX_THREADS);
     if (!name || strcmp(name, "auto") == 0) {
         if (cvy_cuda_backend(&cuda) == CVY_OK) {
             if (cuda->open(cuda, NULL, threads, device) == CVY_OK)

@@ -162,6 +162,8 @@ static void errors_are_said(void **state)
     struct cvy_graph graph;
 
     assert_fails(cvy_device_open("tpu", 1, &device), CVY_USAGE, "tpu");
+    assert_fails(cvy_device_open("cpu", 4097, &device), CVY_USAGE, "4097 is above 4096");
+    assert_null(device);
     assert_int_equal(cvy_device_open("cuda:0", 1, &device), CVY_UNAVAILABLE);
     assert_int_equal(cvy_device_open("cpu", 1, &device), CVY_OK);
     /* One value per channel: 1x1 maps at the end of a 32-pixel network, batch 1. */
