@@ -18,7 +18,7 @@ struct cvy_classifier_options {
     const char *padding;   /* "torch" or "same"; NULL: from the file, else "torch" */
     const char *device;    /* NULL or "auto", "cpu", "cuda", "cuda:1", ..., "ref", "check:cpu" */
     const char *precision; /* NULL or "auto", "fp32", "bf16", "tf32" and "fp16" (GPUs only), "fp64" (ref only) */
-    int threads;           /* <= 0: all cores the process may use */
+    int threads;           /* <= 0: all cores the process may use; at most 4096 */
     int batch_size; /* images of a folder computed together; 0: 32, or CVY_BATCH_AUTO. A single image goes alone */
     int image_size; /* 0: from the file, else the architecture's */
     int resize;     /* shorter side before the centre crop; 0: from the file, else round(image_size * 256 / 224) */
@@ -66,6 +66,9 @@ CVY_API void cvy_classifier_stop(cvy_classifier *classifier);
 CVY_API int cvy_classifier_classes(const cvy_classifier *classifier);
 /* Side of the square images that the network sees, pixels. */
 CVY_API int cvy_classifier_image_size(const cvy_classifier *classifier);
+/* How a pixel's channels R, G, B from 0 to 255 become the network's input: (x - mean) / deviation. Either may be NULL;
+ * NaN of no classifier. */
+CVY_API void cvy_classifier_normalization(const cvy_classifier *classifier, float mean[3], float deviation[3]);
 /* Features of an image: 512 or 2048 before the last layer of ResNets; of a `feature_layer` all numbers of its map. 0
  * without the option `features`. */
 CVY_API int cvy_classifier_features(const cvy_classifier *classifier);
@@ -120,7 +123,7 @@ struct cvy_outputs {
 CVY_API CVY_CHECKED cvy_status cvy_classify_images(cvy_classifier *classifier, const struct cvy_image *images,
                                                    int count, const struct cvy_outputs *outputs);
 
-/* Images that are the network's input already: normalised floats, RGB. */
+/* Images that are the network's input already: floats, RGB, normalised as cvy_classifier_normalization says. */
 enum cvy_tensor_order { CVY_ORDER_NCHW, CVY_ORDER_NHWC };
 struct cvy_input_tensor {
     size_t size; /* sizeof(struct cvy_input_tensor) */

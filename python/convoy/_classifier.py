@@ -58,6 +58,13 @@ class Classifier(Network):
         return self._ask("features")
 
     @property
+    def normalization(self) -> Tuple[Tuple[float, ...], Tuple[float, ...]]:
+        """Mean and deviation of the channels R, G, B from 0 to 255: what logits_of_tensor() takes is (x - mean) / deviation."""
+        mean, deviation = (c_float * 3)(), (c_float * 3)()
+        self._ask("normalization", mean, deviation)
+        return tuple(mean), tuple(deviation)
+
+    @property
     def feature_shape(self) -> Tuple[int, int, int]:
         """Channels, height and width of these numbers: (512, 1, 1) before the last layer, a map of a feature_layer."""
         shape = (c_int * 3)()

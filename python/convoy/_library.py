@@ -287,6 +287,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("cvy_classifier_classes", c_int, [pointer]),
         ("cvy_classifier_image_size", c_int, [pointer]),
         ("cvy_classifier_features", c_int, [pointer]),
+        ("cvy_classifier_normalization", None, [pointer, POINTER(c_float), POINTER(c_float)]),
         ("cvy_classifier_feature_shape", None, [pointer, POINTER(c_int)]),
         ("cvy_classifier_class_name", text, [pointer, c_int]),
         ("cvy_classifier_arch", text, [pointer]),

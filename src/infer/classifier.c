@@ -1,6 +1,7 @@
 /* Classification: images in, answers out. And evaluation, of detectors too. */
 #include "infer/predictor.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,6 +81,16 @@ void cvy_classifier_stop(cvy_classifier *classifier)
 int cvy_classifier_image_size(const cvy_classifier *classifier)
 {
     return classifier ? classifier->predictor.preprocessing.image_size : 0;
+}
+
+void cvy_classifier_normalization(const cvy_classifier *classifier, float mean[3], float deviation[3])
+{
+    for (int i = 0; i < 3; i++) {
+        if (mean)
+            mean[i] = classifier ? classifier->predictor.preprocessing.mean[i] : NAN;
+        if (deviation)
+            deviation[i] = classifier ? classifier->predictor.preprocessing.std[i] : NAN;
+    }
 }
 
 int cvy_classifier_features(const cvy_classifier *classifier)

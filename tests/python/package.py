@@ -101,6 +101,8 @@ def answered(weights):
     check(classifier.classify_many([]) == [], "no images")
     features = classifier.embed(pictures[:2])
     check(memoryview(features).shape == (2, 512), "the shape of features")
+    mean, deviation = classifier.normalization
+    check(abs(mean[0] - 123.675) < 1e-4 and abs(deviation[2] - 57.375) < 1e-4, "the normalisation")
     check(classifier.feature_shape == (512, 1, 1), "what features are")
     with convoy.Classifier(weights, threads=1, feature_layer="layer2") as maps:
         check(maps.feature_shape == (128, 4, 4) and maps.num_features == 2048, "what a layer's features are")

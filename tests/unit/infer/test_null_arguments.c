@@ -91,6 +91,9 @@ static void classifiers(void **state)
     cvy_classifier_feature_shape(NULL, shape);
     assert_true(shape[0] == 0 && shape[1] == 0 && shape[2] == 0);
     cvy_classifier_feature_shape(NULL, NULL);
+    float mean[3] = {0};
+    cvy_classifier_normalization(NULL, mean, NULL);
+    assert_true(isnan(mean[0]) && isnan(mean[2]));
     assert_int_equal(cvy_classifier_image_size(NULL), 0);
     REFUSED(cvy_classify_images(NULL, &(struct cvy_image){0}, 1, &(struct cvy_outputs){0}));
     REFUSED(cvy_classify_images(classifier, NULL, 1, &(struct cvy_outputs){0}));

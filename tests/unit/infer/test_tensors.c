@@ -121,8 +121,11 @@ static void tensors(void **state)
     cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
     const struct cvy_outputs outputs = outputs_of(&answers);
     struct cvy_input_tensor tensor = {sizeof tensor, &nhwc[0][0][0], CVY_ORDER_NHWC, IMAGES, SIDE, SIDE};
-    float logits[CLASSES];
+    float logits[CLASSES], mean[3], deviation[3];
 
+    cvy_classifier_normalization(classifier, mean, deviation);
+    for (int c = 0; c < 3; c++)
+        assert_float_equal(((float)painted[1][3 * 5 + c] - mean[c]) / deviation[c], nhwc[1][5][c], 1e-6);
     for (int order = 0; order < 2; order++) {
         tensor.data = order ? &nchw[0][0][0] : &nhwc[0][0][0];
         tensor.order = order ? CVY_ORDER_NCHW : CVY_ORDER_NHWC;
