@@ -7,6 +7,7 @@
 #include "ops/ops.h"
 #include "support_executor.h"
 #include "support_graph.h"
+#include "support_processor.h"
 #include "support_test.h"
 
 /* alone: with one thread, whose convolutions write over what they add. */
@@ -529,5 +530,11 @@ static void the_check_device(void **state)
     cvy_device_close(check);
 }
 
-RUN_TESTS(open_devices, close_devices, TEST(convolutions), TEST(woven_ends), TEST(impossible_scales),
-          TEST(sums_do_not_saturate), TEST(everything_else), TEST(weights), TEST(networks), TEST(the_check_device))
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(convolutions),    TEST(woven_ends), TEST(impossible_scales), TEST(sums_do_not_saturate),
+        TEST(everything_else), TEST(weights),    TEST(networks),          TEST(the_check_device)};
+
+    return processor_is_repeated() ? 77 : cmocka_run_group_tests(tests, open_devices, close_devices);
+}

@@ -88,15 +88,17 @@ static void check_gate(struct cvy_shape x, int hidden)
 
 /* Every edge is in the odd shapes. Of the shapes of networks, which the reference's convolutions take minutes for, a
  * sixth is compared, one image of each: all sizes, strides and groups. --networks, the time and a real GPU take all.
- * Sanitizers, ten times slower, see a quarter of that, and of the odd ones half, with lesser instruction sets a third:
- * every kernel. */
+ * Of the odd ones half are enough for lesser instruction sets and other layouts, unless --whole is said. Sanitizers,
+ * ten times slower, see a quarter of the large ones, and of the odd ones half, or a third: every kernel. */
 static int stride_of(bool large)
 {
     if (suite.time || suite.all_shapes || suite.cpu->gpu)
         return 1;
     if (large)
         return INSTRUMENTED ? 24 : 6;
-    return !INSTRUMENTED ? 1 : suite.lesser_isa ? 3 : 2;
+    if (suite.lesser_isa && !suite.whole)
+        return INSTRUMENTED ? 3 : 2;
+    return INSTRUMENTED ? 2 : 1;
 }
 
 static void check_line(const char *line, bool large)
@@ -515,6 +517,7 @@ int main(int argc, char **argv)
         suite.all_shapes = true;
         return cmocka_run_group_tests(networks, suite_open, suite_close);
     }
+    suite.whole = argc > 3 && strcmp(argv[3], "--whole") == 0;
     if (argc > 2 && strcmp(argv[1], "--isa") == 0) {
         if (!lower_isa(argv[2])) {
             fprintf(stderr, "skipped: this processor has no more than %s\n", cvy_isa_name(cvy_cpu_isa()));
@@ -530,12 +533,13 @@ int main(int argc, char **argv)
         setenv("CONVOY_CPU_LAYOUT", "nhwc", 1); /* tiles read no blocked ones */
         setenv("CONVOY_CPU_TILES", "model", 1);
         suite.lesser_isa = suite.convolutions = true;
+        suite.whole = !INSTRUMENTED;
         return cmocka_run_group_tests(tiles, suite_open, suite_close);
     }
     if (argc > 2 && strcmp(argv[1], "--layout") == 0) {
         setenv("CONVOY_CPU_LAYOUT", argv[2], 1);
-        suite.threads = 5;       /* more than there are images, so that these are divided */
-        suite.lesser_isa = true; /* under sanitizers every third shape is enough */
+        suite.threads = 5; /* more than there are images, so that these are divided */
+        suite.lesser_isa = true;
         return cmocka_run_group_tests(layouts, suite_open, suite_close);
     }
     return cmocka_run_group_tests(all, suite_open, suite_close);

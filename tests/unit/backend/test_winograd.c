@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/system.h"
 #include "support_executor.h"
+#include "support_processor.h"
 #include "support_test.h"
 
 #if defined(__SANITIZE_ADDRESS__) /* where the plain sums are most of the time */
@@ -408,5 +409,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_problems), cmocka_unit_test(test_strides),
                                        cmocka_unit_test(test_settings), cmocka_unit_test(test_memory)};
 
-    return cmocka_run_group_tests(tests, open_devices, close_devices);
+    return processor_is_repeated() ? 77 : cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -17,7 +17,8 @@ struct kernel_suite {
     bool exercised[MAX_ROWS]; /* rows of the device's table: every one that accepts a case is run, not only the first */
     bool narrowed[MAX_ROWS];  /* in 16 bits */
     int cases, runs, narrow_runs /* of them in 16 bits */, failures;
-    bool lesser_isa;   /* with fewer instructions than the CPU has */
+    bool lesser_isa;   /* with fewer instructions than the CPU has, or another layout */
+    bool whole;        /* all odd shapes even so */
     int threads;       /* of the devices, but for the one that has a single one; 0: the usual number */
     bool convolutions; /* nothing else */
     bool all_shapes;   /* none left out */
