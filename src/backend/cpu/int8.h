@@ -17,7 +17,8 @@ enum {
     CPU_INT8_SLICE = 128,
     CPU_INT8_PAIRINGS = 3,
     CPU_INT8_PAIRING_BYTES = 4 * 8,
-    CPU_INT8_STEP_BYTES = CPU_INT8_PAIRINGS * CPU_INT8_PAIRING_BYTES
+    CPU_INT8_STEP_BYTES = CPU_INT8_PAIRINGS * CPU_INT8_PAIRING_BYTES,
+    CPU_INT8_ORDER_HEAD = 2 /* numbers before those of a slice's steps */
 };
 /* The four bytes of each pairing: the first two make a pair, and the others. */
 extern const uint8_t cpu_int8_pairings[CPU_INT8_PAIRINGS][4];
@@ -42,10 +43,10 @@ struct cpu_packing cpu_packing_for(const struct cvy_shape *w, int32_t groups);
 const struct cpu_packing *cpu_packing_known(struct cpu_device *cpu, const struct cpu_packing *packing);
 /* Groups that neither fill a panel nor a tile, but that several of together do. */
 bool cpu_int8_narrow_groups(const struct cvy_shape *w, int32_t groups);
-/* Numbers in the order of a half's steps: one of each, and one of each slice of them. */
+/* Numbers in the order of a half's steps: one of each, and the head of each slice of them. */
 static inline int64_t cpu_int8_order_size(int64_t steps)
 {
-    return steps + (steps + CPU_INT8_SLICE - 1) / CPU_INT8_SLICE;
+    return steps + CPU_INT8_ORDER_HEAD * ((steps + CPU_INT8_SLICE - 1) / CPU_INT8_SLICE);
 }
 /* Bytes of the panels, and of everything. */
 size_t cpu_packing_panel_bytes(const struct cpu_packing *packing, const struct cvy_shape *w);

@@ -1,6 +1,7 @@
 /* Integer inference with AVX2 alone, exact by an instruction that is not: vpmaddubsw adds two products of bytes to 16
  * bits, which saturate. The weights alone tell whether they can (int8_pack.c): where they cannot, it is as good as
- * any; elsewhere bytes become words, of which vpmaddwd adds two products to 32 bits. */
+ * any, and where those of two steps cannot together, these are added before vpmaddwd widens them; elsewhere bytes
+ * become words, of which vpmaddwd adds two products to 32 bits. */
 #include "backend/cpu/int8_avx2_ends.inc"
 
 /* The sum with the products of four unsigned and four signed bytes for each lane. */
@@ -86,30 +87,54 @@ INLINE __m256i add_short_products(__m256i sum, const uint8_t *x, __m256i w, __m2
     return sum;
 }
 
+/* The same of two steps whose four products for a word fit into 16 bits together: they are widened once. */
+INLINE __m256i add_couple(__m256i sum, const uint8_t *x, const uint8_t *x2, __m256i w, __m256i w2, __m256i ones)
+{
+    __m256i words, words2;
+    __asm__("vpbroadcastd %3, %1\n\t"
+            "vpbroadcastd %4, %2\n\t"
+            "vpmaddubsw %5, %1, %1\n\t"
+            "vpmaddubsw %6, %2, %2\n\t"
+            "vpaddw %2, %1, %1\n\t"
+            "vpmaddwd %7, %1, %1\n\t"
+            "vpaddd %1, %0, %0"
+            : "+x"(sum), "=&x"(words), "=&x"(words2)
+            : "m"(*(const uint8_t(*)[4])x), "m"(*(const uint8_t(*)[4])x2), "x"(w), "x"(w2), "x"(ones));
+    return sum;
+}
+
 /* Eight output channels for all pixels of a slice of `count` steps: added to `start`, of one pixel, or to what is in
  * `to` (TILE, PANEL). w (count, 8, 4), in this order (int8_pack.c). */
 INLINE void sum_half(const struct slice *slice, const int8_t *w, const uint16_t *order, int64_t count,
                      const int32_t *start, int32_t *to)
 {
     const __m256i ones = _mm256_set1_epi16(1);
-    const uint16_t *const others = order + 1 + order[0], *const end = order + 1 + count;
+    const uint16_t *const steps = order + CPU_INT8_ORDER_HEAD;
+    const uint16_t *const singles = steps + 2 * order[0], *const others = steps + order[1], *const end = steps + count;
+    const uint8_t *const bytes = (const uint8_t *)slice->x;
     __m256i sums[TILE];
 #pragma GCC unroll 6
     for (int i = 0; i < TILE; i++)
         sums[i] = _mm256_load_si256((const void *)(start ? start : to + PANEL * i));
-    for (order++; order < others; order++, w += 32) {
-        const __m256i weights = _mm256_loadu_si256((const void *)w);
-        const uint8_t *x = (const uint8_t *)slice->x + *order;
+    for (order = steps; order < singles; order += 2, w += 64) {
+        const __m256i weights = _mm256_loadu_si256((const void *)w),
+                      weights2 = _mm256_loadu_si256((const void *)(w + 32));
+        const uint8_t *x = bytes + order[0], *x2 = bytes + order[1];
 #pragma GCC unroll 6
         for (int i = 0; i < TILE; i++)
-            sums[i] = add_short_products(sums[i], x + 4 * i, weights, ones);
+            sums[i] = add_couple(sums[i], x + 4 * i, x2 + 4 * i, weights, weights2, ones);
+    }
+    for (; order < others; order++, w += 32) {
+        const __m256i weights = _mm256_loadu_si256((const void *)w);
+#pragma GCC unroll 6
+        for (int i = 0; i < TILE; i++)
+            sums[i] = add_short_products(sums[i], bytes + *order + 4 * i, weights, ones);
     }
     for (; order < end; order++, w += 32) {
         const __m256i weights = _mm256_loadu_si256((const void *)w);
-        const uint8_t *x = (const uint8_t *)slice->x + *order;
 #pragma GCC unroll 6
         for (int i = 0; i < TILE; i++)
-            sums[i] = add_products(sums[i], four_bytes(x + 4 * i), weights);
+            sums[i] = add_products(sums[i], four_bytes(bytes + *order + 4 * i), weights);
     }
 #pragma GCC unroll 6
     for (int i = 0; i < TILE; i++)
@@ -135,8 +160,8 @@ static void sum_one_group(const struct tile *tile, int32_t *to)
                 continue;
             for (int half = 0; half < 2 * tile->vectors; half++)
                 sum_half(&slice, tile->w + 4 * HALF * (half * steps + done),
-                         tile->order + half * order_size + done + slices, filled, start ? start + HALF * half : NULL,
-                         to + HALF * half);
+                         tile->order + half * order_size + done + CPU_INT8_ORDER_HEAD * slices, filled,
+                         start ? start + HALF * half : NULL, to + HALF * half);
             start = NULL;
             done += filled;
             slices++;

@@ -159,48 +159,190 @@ static struct step paired(const struct step *step, int pairing, bool back)
     return y;
 }
 
-/* Whether two products of an unsigned byte and one of these fit into 16 bits, whatever the unsigned bytes are. */
-static bool pair_fits(int32_t a, int32_t b)
+/* What the weights of a step's pairs make of bytes of 1, those above 0 and those below, without their sign: (8, 2, 2
+ * pairs). Up to 128 of each, times 255, fits into 16 bits, whatever the unsigned bytes are. */
+enum { MOST = 128 };
+struct reach {
+    uint8_t most[4 * CPU_INT8_HALF];
+};
+
+/* The same of single weights, four to a number. */
+struct parts {
+    uint32_t above[CPU_INT8_HALF], below[CPU_INT8_HALF];
+};
+
+static struct parts parts_of(const struct step *step)
 {
-    const int32_t above = (a > 0 ? a : 0) + (b > 0 ? b : 0), below = (a < 0 ? a : 0) + (b < 0 ? b : 0);
-    return 255 * above <= INT16_MAX && 255 * below >= INT16_MIN;
+    int8_t w[4 * CPU_INT8_HALF];
+    uint8_t above[4 * CPU_INT8_HALF], below[4 * CPU_INT8_HALF];
+    struct parts parts;
+    memcpy(w, step->w, sizeof(w));
+    for (size_t i = 0; i < sizeof(w); i++) {
+        above[i] = (uint8_t)(w[i] > 0 ? w[i] : 0);
+        below[i] = (uint8_t)(w[i] < 0 ? -w[i] : 0);
+    }
+    memcpy(parts.above, above, sizeof(above));
+    memcpy(parts.below, below, sizeof(below));
+    return parts;
 }
 
-static bool step_fits(const struct step *step)
+/* The sums of the pairs of four bytes (cpu_int8_pairings), at most 255: of 256, twice 128, it is too much as well. */
+static inline uint32_t pair_sums(uint32_t bytes, const int pairing)
 {
+    const uint32_t b0 = bytes & 255, b1 = bytes >> 8 & 255, b2 = bytes >> 16 & 255, b3 = bytes >> 24;
+    const uint32_t first = b0 + (pairing == 0 ? b1 : pairing == 1 ? b2 : b3);
+    const uint32_t second = pairing == 0 ? b2 + b3 : b1 + (pairing == 1 ? b3 : b2);
+    return (first - (first >> 8)) | (second - (second >> 8)) << 8;
+}
+
+static inline struct reach reach_of(const struct parts *parts, const int pairing)
+{
+    uint32_t most[CPU_INT8_HALF];
+    struct reach reach;
     for (int lane = 0; lane < CPU_INT8_HALF; lane++)
-        if (!pair_fits(step->w[lane][0], step->w[lane][1]) || !pair_fits(step->w[lane][2], step->w[lane][3]))
-            return false;
-    return true;
+        most[lane] = pair_sums(parts->above[lane], pairing) | pair_sums(parts->below[lane], pairing) << 16;
+    memcpy(reach.most, most, sizeof(most));
+    return reach;
+}
+
+static uint8_t most_of(const struct reach *reach)
+{
+    uint8_t most = 0;
+    for (size_t i = 0; i < sizeof(reach->most); i++)
+        most = reach->most[i] > most ? reach->most[i] : most;
+    return most;
+}
+
+/* Both of them fit; do their sums? */
+static bool fit_together(const struct reach *a, const struct reach *b)
+{
+    uint8_t beyond = 0;
+    for (size_t i = 0; i < sizeof(a->most); i++)
+        beyond |= a->most[i] > (uint8_t)(MOST - b->most[i]);
+    return !beyond;
 }
 
 _Static_assert(CPU_INT8_SLICE <= UINT16_MAX / CPU_INT8_STEP_BYTES, "an order has 16 bits for a place in a slice");
 
-/* Steps of a slice in the order in which they are taken: first those of which some pairing's products fit into 16 bits.
- * order: how many those are, then for each step where its bytes begin in what a slice takes, (steps, pairings, 8
- * pixels, 4). */
+/* A step, and how its bytes are paired: CPU_INT8_PAIRINGS where no way fits. */
+struct place_of_step {
+    int64_t step;
+    int pairing;
+};
+
+/* What the ways to pair a step's bytes reach. */
+struct ways {
+    struct reach reach[CPU_INT8_PAIRINGS];
+    bool fit[CPU_INT8_PAIRINGS];
+    int first;    /* that fits; CPU_INT8_PAIRINGS: none does */
+    uint8_t most; /* of the way that reaches least */
+};
+
+static struct ways ways_of(const struct step *step)
+{
+    const struct parts parts = parts_of(step);
+    struct ways ways = {.reach = {reach_of(&parts, 0), reach_of(&parts, 1), reach_of(&parts, 2)},
+                        .first = CPU_INT8_PAIRINGS,
+                        .most = UINT8_MAX};
+    for (int pairing = CPU_INT8_PAIRINGS - 1; pairing >= 0; pairing--) {
+        const uint8_t most = most_of(&ways.reach[pairing]);
+        ways.fit[pairing] = most <= MOST;
+        ways.first = most <= MOST ? pairing : ways.first;
+        ways.most = most < ways.most ? most : ways.most;
+    }
+    return ways;
+}
+
+/* Ways in which two steps fit together, if there are any. */
+static bool couple(const struct ways *a, const struct ways *b, int *of_a, int *of_b)
+{
+    for (*of_a = 0; *of_a < CPU_INT8_PAIRINGS; ++*of_a)
+        for (*of_b = 0; a->fit[*of_a] && *of_b < CPU_INT8_PAIRINGS; ++*of_b)
+            if (b->fit[*of_b] && fit_together(&a->reach[*of_a], &b->reach[*of_b]))
+                return true;
+    return false;
+}
+
+/* Steps by what they reach, the least first. */
+static void rank(const struct ways *ways, int64_t count, int64_t *ranked)
+{
+    int64_t before[UINT8_MAX + 2] = {0};
+    for (int64_t i = 0; i < count; i++)
+        before[ways[i].most + 1]++;
+    for (int most = 0; most <= UINT8_MAX; most++)
+        before[most + 1] += before[most];
+    for (int64_t i = 0; i < count; i++)
+        ranked[before[ways[i].most]++] = i;
+}
+
+/* One of the first `count` ranked steps that fits together with this one, of so many that are free; -1: none does. */
+enum { TRIES = 32 };
+static int64_t partner_of(const struct ways *ways, const int64_t *ranked, int64_t count, const bool *taken,
+                          int64_t step, int *of_step, int *of_partner)
+{
+    for (int64_t r = 0, tries = 0; r < count && tries < TRIES; r++) {
+        if (taken[ranked[r]])
+            continue;
+        if (couple(&ways[step], &ways[ranked[r]], of_step, of_partner))
+            return ranked[r];
+        tries++;
+    }
+    return -1;
+}
+
+/* The order of a slice's steps: couples, of which the sums of the products of both fit into 16 bits; steps of which
+ * their own do; others. Those that reach most choose first, among those that reach least. Returns how many couples
+ * there are; *fit: steps that fit, those of couples among them. */
+static int64_t choose_order(const struct step *steps, int64_t count, struct place_of_step *places, int64_t *fit)
+{
+    struct ways ways[CPU_INT8_SLICE];
+    int64_t ranked[CPU_INT8_SLICE], at = 0, end = count;
+    bool taken[CPU_INT8_SLICE] = {false};
+    for (int64_t i = 0; i < count; i++)
+        ways[i] = ways_of(&steps[i]);
+    rank(ways, count, ranked);
+    for (int64_t r = count - 1; r > 0; r--) {
+        const int64_t step = ranked[r];
+        int of_step, of_partner;
+        const int64_t partner = taken[step] ? -1 : partner_of(ways, ranked, r, taken, step, &of_step, &of_partner);
+        if (partner < 0)
+            continue;
+        places[at++] = (struct place_of_step){step, of_step};
+        places[at++] = (struct place_of_step){partner, of_partner};
+        taken[step] = taken[partner] = true;
+    }
+    const int64_t couples = at / 2;
+    for (int64_t i = 0; i < count; i++)
+        if (!taken[i])
+            places[ways[i].first < CPU_INT8_PAIRINGS ? at++ : --end] = (struct place_of_step){i, ways[i].first};
+    *fit = at;
+    return couples;
+}
+
+/* Steps of a slice in that order. order: how many couples there are, and how many steps that fit; then for each step
+ * where its bytes begin in what a slice takes, (steps, pairings, 8 pixels, 4). */
 static void sort_slice(struct step *steps, int64_t count, uint16_t *order)
 {
     struct step sorted[CPU_INT8_SLICE];
-    int64_t fit = 0, others = count;
-    for (int64_t i = 0; i < count; i++) {
-        struct step step = steps[i];
-        int pairing = 0;
-        while (!step_fits(&step) && ++pairing < CPU_INT8_PAIRINGS)
-            step = paired(&steps[i], pairing, false);
-        const bool fits = pairing < CPU_INT8_PAIRINGS;
-        const int64_t at = fits ? fit++ : --others;
-        sorted[at] = fits ? step : steps[i];
-        order[1 + at] = (uint16_t)(CPU_INT8_STEP_BYTES * i + (fits ? pairing : 0) * CPU_INT8_PAIRING_BYTES);
+    struct place_of_step places[CPU_INT8_SLICE];
+    int64_t fit;
+    order[0] = (uint16_t)choose_order(steps, count, places, &fit);
+    order[1] = (uint16_t)fit;
+    order += CPU_INT8_ORDER_HEAD;
+    for (int64_t at = 0; at < count; at++) {
+        const struct step *step = &steps[places[at].step];
+        const int pairing = at < fit ? places[at].pairing : 0;
+        sorted[at] = paired(step, pairing, false);
+        order[at] = (uint16_t)(CPU_INT8_STEP_BYTES * places[at].step + CPU_INT8_PAIRING_BYTES * pairing);
     }
-    order[0] = (uint16_t)fit;
     memcpy(steps, sorted, (size_t)count * sizeof(*steps));
 }
 
 static void unsort_slice(const struct step *sorted, int64_t count, const uint16_t *order, struct step *steps)
 {
+    order += CPU_INT8_ORDER_HEAD;
     for (int64_t at = 0; at < count; at++) {
-        const int step = order[1 + at] / CPU_INT8_STEP_BYTES, rest = order[1 + at] % CPU_INT8_STEP_BYTES;
+        const int step = order[at] / CPU_INT8_STEP_BYTES, rest = order[at] % CPU_INT8_STEP_BYTES;
         steps[step] = paired(&sorted[at], rest / CPU_INT8_PAIRING_BYTES, true);
     }
 }
@@ -223,7 +365,8 @@ static void sort_panels(const struct reorder *s, int threads, int8_t *packed, in
         for (int64_t done = 0; done < steps; done += CPU_INT8_SLICE) {
             const int64_t at = half * steps + done, left = steps - done;
             const int64_t count = left < CPU_INT8_SLICE ? left : CPU_INT8_SLICE;
-            uint16_t *order = orders + half * cpu_int8_order_size(steps) + done + done / CPU_INT8_SLICE;
+            uint16_t *order =
+                orders + half * cpu_int8_order_size(steps) + done + CPU_INT8_ORDER_HEAD * (done / CPU_INT8_SLICE);
             if (to)
                 unsort_slice(from + at, count, order, to + at);
             else

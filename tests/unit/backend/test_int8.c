@@ -349,8 +349,14 @@ static void impossible_scales(void **state)
  * them. */
 static void sums_do_not_saturate(void **state)
 {
-    static const int8_t pairs[][2] = {{127, 127}, {-128, -128}, {64, 64},  {65, 64},   {1, 127},    {2, 127},
-                                      {-64, -64}, {-65, -64},   {-128, 0}, {-1, -128}, {127, -128}, {-127, 127}};
+    /* Of the pairs of even steps, and of odd ones: alone they fit into 16 bits up to 128, and together. */
+    static const int8_t pairs[][4] = {
+        {127, 127, 127, 127}, {-128, -128, -128, -128}, {64, 64, 64, 64},       {65, 64, 65, 64},
+        {1, 127, 1, 127},     {2, 127, 2, 127},         {-64, -64, -64, -64},   {-65, -64, -65, -64},
+        {-128, 0, -128, 0},   {-1, -128, -1, -128},     {127, -128, 127, -128}, {-127, 127, -127, 127},
+        {32, 32, 32, 32},     {32, 32, 32, 33},         {-32, -32, -32, -32},   {-32, -32, -33, -32},
+        {127, 0, 0, 1},       {127, 0, 1, 1},           {-128, 0, 0, 0},        {-128, 0, 0, -1},
+        {127, -127, 1, -1},   {127, -127, 2, -2},       {64, -64, 64, -64},     {64, -64, 65, -65}};
     enum { PAIRS = sizeof pairs / sizeof *pairs, OUTPUTS = 8 * PAIRS, INPUTS = 64 };
     struct cvy_op_desc desc = executor_desc(CVY_OP_CONV2D_INT8, 5, 1);
     uint8_t x[INPUTS];
@@ -361,7 +367,7 @@ static void sums_do_not_saturate(void **state)
     for (int k = 0; k < OUTPUTS; k++) {
         one[k] = 1;
         for (int i = 0; i < INPUTS; i++)
-            w[k][i] = pairs[k / 8][i % 2];
+            w[k][i] = pairs[k / 8][i / 4 % 2 * 2 + i % 2];
     }
     desc.attr.int8.conv2d =
         (struct cvy_conv2d_attr){.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
@@ -372,7 +378,8 @@ static void sums_do_not_saturate(void **state)
     desc.out[0] = executor_tensor(CVY_F32, cvy_shape2(1, OUTPUTS));
     executor_run_checked(cpu, &desc, (const void *[]){x, w, one, NULL, NULL}, (void *[]){y});
     for (int k = 0; k < OUTPUTS; k++)
-        assert_true(y[k] == INPUTS / 2 * 255.0f * (float)(pairs[k / 8][0] + pairs[k / 8][1]));
+        assert_true(y[k] == INPUTS / 4 * 255.0f *
+                                (float)(pairs[k / 8][0] + pairs[k / 8][1] + pairs[k / 8][2] + pairs[k / 8][3]));
 }
 
 static void one_image(enum cvy_op op, struct cvy_shape shape, enum cvy_dtype x, enum cvy_dtype y,
