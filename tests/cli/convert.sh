@@ -48,6 +48,7 @@ expect_sentence 65 'ema|average' "$convoy" convert $checkpoint d.pth --ema
 # ---- refused ----
 expect_sentence 2 'x.onyx' "$convoy" convert $best x.onyx
 expect_sentence 2 'keras' "$convoy" convert $best x.pth --naming keras
+expect_sentence 2 'option --naming slim is for ssd320' "$convoy" convert $best no.safetensors --naming slim
 expect 2 "$convoy" convert $best
 expect_sentence 66 'missing.pth' "$convoy" convert missing.pth x.pth
 expect_sentence 65 'resnet34' "$convoy" convert $best x.pth --arch resnet34

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Kernels that are chosen by timing: timed once and kept, carried by the checkpoint against whatever the kept file says.
 . "$(dirname "$0")/support_common.sh"
+narrow # the same for any width
 export CONVOY_KERNELS=once CONVOY_CACHE_DIR=$work/cache OMP_NUM_THREADS=2
 make_shapes data 4 1
 

@@ -2,6 +2,7 @@
 # Memory: the estimate before a run against the peak that the kernel counted; a run that does not fit; --batch-size auto;
 # the threads that affinity and OMP_NUM_THREADS allow.
 . "$(dirname "$0")/support_common.sh"
+sanitized && narrow # what needs the networks' own sizes is not asked there
 make_shapes data 12 1
 
 # ---- threads ----

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Detectors' weights from elsewhere: TensorFlow's names, a backbone alone, files that do not say their strides.
 . "$(dirname "$0")/support_common.sh"
+narrow # names, shapes and strides are the same for any width
 expect 0 "$convoy" -q dataset shapes data --boxes --train-images 2 --val-images 1 --image-size 96
 train() {
     "$convoy" train data --arch ssd320 --image-size 64 --batch-size 2 --steps 1 --warmup-lr 0 --weight-decay 0 --training-only "$@"
@@ -68,12 +69,13 @@ backbone["resnet_v1_50/logits/weights"] = ("F32", [1, 1, 1, 2], bytes(8))
 backbone["global_step"] = ("I64", [], bytes(8))
 write("backbone.safetensors", backbone)
 name = "resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights"
-assert backbone[name][1] == [1, 1, 64, 64]
-backbone[name] = ("F32", [1, 1, 32, 128], backbone[name][2])
+assert backbone[name][1] == [1, 1, 16, 16]
+backbone[name] = ("F32", [1, 1, 8, 32], backbone[name][2])
 write("wrong.safetensors", backbone)
 
 classifier = {k[len("backbone."):]: v for k, v in ours.items() if k.startswith("backbone.")}
-classifier["fc.weight"], classifier["fc.bias"] = ("F32", [2, 2048], bytes(2 * 2048 * 4)), ("F32", [2], bytes(8))
+features = classifier["layer4.2.conv3.weight"][1][0]
+classifier["fc.weight"], classifier["fc.bias"] = ("F32", [2, features], bytes(2 * features * 4)), ("F32", [2], bytes(8))
 write("same.safetensors", classifier, {"convoy.arch": '"resnet50"', "convoy.model": '{"padding": "same"}'})
 PY
 
@@ -97,7 +99,7 @@ assert len(names) == 265
 for name in names: # the statistics have moved by a step
     assert there[name] == here["FeatureExtractor/" + name] or "moving" in name, name
 PY
-expect_sentence 65 '"backbone.layer1.0.conv1.weight" is 128x32x1x1 instead of 64x64x1x1' train -q --lr 0 \
+expect_sentence 65 '"backbone.layer1.0.conv1.weight" is 32x8x1x1 instead of 16x16x1x1' train -q --lr 0 \
     --pretrained-weights wrong.safetensors --workspace no
 expect_sentence 65 "holds a detector's backbone alone" "$convoy" convert backbone.safetensors no.pth
 expect_sentence 65 "trained with --padding same, which no backbone of ssd320 has" train -q --lr 0 \
@@ -132,7 +134,6 @@ expect_sentence 65 "was made with --backbone-strides slim, not torchvision" "$co
 expect_sentence 2 "is for detectors, and resnet50 is a classifier" "$convoy" evaluate data --weights same.safetensors --padding same \
     --backbone-strides slim
 expect_sentence 2 "is slim or torchvision, not \"caffe\"" found bare.safetensors --backbone-strides caffe
-expect_sentence 2 "option --naming slim is for ssd320" "$convoy" convert same.safetensors no.safetensors --naming slim
 expect_sentence 2 "option --naming slim is not for .pth.tar" "$convoy" convert bare.safetensors no.pth.tar --naming slim
 expect_sentence 2 "has no names for ssd320: those are --naming slim" "$convoy" convert run/checkpoint.safetensors no.safetensors --naming tensorflow
 finish

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Filters, DALI's rules and changes of colour: stored with the weights, taken up again, and refused where they do not go.
 . "$(dirname "$0")/support_common.sh"
+narrow # the same for any width
 expect 0 "$convoy" -q dataset shapes data --image-size 96 --train-per-class 2 --val-per-class 1
 train() { "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 5 --epochs 1 --seed 3 "$@"; }
 
