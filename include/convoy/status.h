@@ -44,8 +44,8 @@ typedef enum cvy_status {
     CVY_STOPPED = 75        /* stopped as asked, by a call or a signal; a training has saved a checkpoint */
 } cvy_status;
 
-/* The sentence recorded by the last failing call of this thread ("" if none), valid until this thread's next call. After
- * a call that succeeded it says nothing: it may be about something that was tried on the way. */
+/* The sentence recorded by the last failing call of this thread ("" if none), valid until this thread's next call.
+ * After a call that succeeded it says nothing: it may be about something that was tried on the way. */
 CVY_API const char *cvy_error(void);
 
 /* The library's version, "major.minor.patch". */
