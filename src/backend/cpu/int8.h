@@ -21,7 +21,7 @@ enum {
     CPU_INT8_ORDER_HEAD = 2 /* numbers before those of a slice's steps */
 };
 /* The four bytes of each pairing: the first two make a pair, and the others. */
-extern const uint8_t cpu_int8_pairings[CPU_INT8_PAIRINGS][4];
+static const uint8_t cpu_int8_pairings[CPU_INT8_PAIRINGS][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {0, 3, 1, 2}};
 /* Where sums and ends are woven into each other: pixels of a tile, the fewest steps of four channels, and the most,
  * beyond which the ends are no matter and smaller tiles are slower. */
 enum { CPU_INT8_WOVEN_TILE = 6, CPU_INT8_WOVEN_QUADS = 12, CPU_INT8_WOVEN_MOST = 128 };

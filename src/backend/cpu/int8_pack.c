@@ -141,8 +141,6 @@ static int64_t channels_of(const struct cpu_packing *packing, const struct cvy_s
 
 /* ---- sorted panels ---- */
 
-const uint8_t cpu_int8_pairings[CPU_INT8_PAIRINGS][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {0, 3, 1, 2}};
-
 /* A step's weights: (8, 4), as one of the pairings has them. */
 struct step {
     int8_t w[CPU_INT8_HALF][4];
@@ -186,12 +184,12 @@ static struct parts parts_of(const struct step *step)
     return parts;
 }
 
-/* The sums of the pairs of four bytes (cpu_int8_pairings), at most 255: of 256, twice 128, it is too much as well. */
+/* The sums of the pairs of four bytes, at most 255: of 256, twice 128, it is too much as well. */
 static inline uint32_t pair_sums(uint32_t bytes, const int pairing)
 {
-    const uint32_t b0 = bytes & 255, b1 = bytes >> 8 & 255, b2 = bytes >> 16 & 255, b3 = bytes >> 24;
-    const uint32_t first = b0 + (pairing == 0 ? b1 : pairing == 1 ? b2 : b3);
-    const uint32_t second = pairing == 0 ? b2 + b3 : b1 + (pairing == 1 ? b3 : b2);
+    const uint8_t *const of = cpu_int8_pairings[pairing];
+    const uint32_t first = (bytes >> 8 * of[0] & 255) + (bytes >> 8 * of[1] & 255);
+    const uint32_t second = (bytes >> 8 * of[2] & 255) + (bytes >> 8 * of[3] & 255);
     return (first - (first >> 8)) | (second - (second >> 8)) << 8;
 }
 
