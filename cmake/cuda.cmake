@@ -36,7 +36,7 @@ if(CONVOY_CUDA_OLDER)
 endif()
 option(CONVOY_CUDA_LINEINFO "Line numbers in GPU kernels, for profilers" OFF)
 # One PTX for all: nothing in the kernels asks for more than sm_80 has, and from compute_80's and compute_90's ptxas makes
-# the same instructions for sm_90 (compared kernel by kernel, CUDA 13.0); each further one costs as long again.
+# the same instructions for sm_90 (compared kernel by kernel, CUDA 13.0). For another one nvcc would read all files again.
 # The host's side of them must not need C++'s library.
 set(NVCC_FLAGS -std=c++20 -O3 -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics
     -Xptxas=-warn-spills,-warn-lmem-usage

@@ -1,9 +1,9 @@
 /* convoy convert: from one weights file to another. */
 #include "convoy/convert.h"
-#include "convoy/program/program.h"
 
 #include <stdio.h>
 
+#include "convoy/program/program.h"
 #include "options.h"
 #include "terminal.h"
 #include "verbs.h"

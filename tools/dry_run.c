@@ -1,11 +1,11 @@
 #include "dry_run.h"
-#include "convoy/program/program.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "convoy/program/program.h"
 #include "json.h"
 #include "terminal.h"
 

@@ -1,6 +1,5 @@
 /* convoy quantize: weights become a network of 8-bit integers. */
 #include "convoy/quantize.h"
-#include "convoy/program/program.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,6 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "convoy/program/program.h"
 #include "json.h"
 #include "network_options.h"
 #include "terminal.h"

@@ -162,7 +162,6 @@ static cvy_status find(void *context, void *state, int64_t index)
     const struct reading *reading = context;
     struct finding *finding = &reading->findings[index];
     struct tools *tools = state;
-
     int white;
 
     finding->status = read_image(tools->decoder, &reading->dataset->samples[index], &finding->fingerprint, &white);

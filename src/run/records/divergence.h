@@ -10,10 +10,10 @@
 enum { CVY_FIRST_STEPS = 32 };
 
 enum cvy_beginning {
-    CVY_BEGINS_SHORT,  /* with random weights, in epochs not longer than CVY_FIRST_STEPS */
+    CVY_BEGINS_SHORT,  /* with random weights, in epochs of less than twice CVY_FIRST_STEPS */
     CVY_BEGINS_LONG,   /* with random weights: up to CVY_FIRST_STEPS of the first epoch, to whose begin it can go back,
-                        * the   means of several losses say nothing, and only a single one does, that is not finite or
-                        * beyond   the limit of one */
+                        * the means of several losses say nothing, and only a single one does, that is not finite or
+                        * beyond the limit of one */
     CVY_BEGINS_TRAINED /* with weights that may be worse than guessing, as those of other classes are: nothing has risen
                         * that was there with the first step */
 };
