@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/finite.h"
 #include "base/json_out.h"
+#include "base/library.h"
 #include "base/log.h"
 #include "base/mapping.h"
 #include "base/memory.h"

@@ -1,53 +1,28 @@
 #include "pull/curl.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
+#include "base/library.h"
 
 static struct cvy_curl loaded;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char reason[256]; /* "": it is loaded */
-
-static void *find(void *object, const char *name)
-{
-    void *function = dlsym(object, name);
-
-    if (!function && !reason[0])
-        snprintf(reason, sizeof reason, "it has no function %s", name);
-    return function;
-}
+static char reason[CVY_LIBRARY_REASON]; /* "": it is loaded */
 
 static void load(void)
 {
+    static CURLcode (*global_init)(long flags);
     /* The same interface over OpenSSL and GnuTLS. */
-    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
-    CURLcode (*global_init)(long flags) = NULL;
-    void *object = NULL;
+    static const char *const libraries[] = {"libcurl.so.4", "libcurl-gnutls.so.4", NULL};
+    static const struct cvy_library_function functions[] = {
+        {"curl_global_init", &global_init},          {"curl_easy_init", &loaded.init},
+        {"curl_easy_setopt", &loaded.setopt},        {"curl_easy_perform", &loaded.perform},
+        {"curl_easy_cleanup", &loaded.cleanup},      {"curl_easy_strerror", &loaded.strerror},
+        {"curl_slist_append", &loaded.slist_append}, {"curl_slist_free_all", &loaded.slist_free_all},
+    };
 
-    for (size_t i = 0; !object && i < sizeof names / sizeof *names; i++)
-        object = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!object) {
-        const char *why = dlerror();
-        snprintf(reason, sizeof reason, "%s", why ? why : names[0]);
-        return;
-    }
-#define LOAD(member, name)                                                                                             \
-    do {                                                                                                               \
-        void *function_ = find(object, name);                                                                          \
-        memcpy(&(member), &function_, sizeof function_);                                                               \
-    } while (0)
-    LOAD(global_init, "curl_global_init");
-    LOAD(loaded.init, "curl_easy_init");
-    LOAD(loaded.setopt, "curl_easy_setopt");
-    LOAD(loaded.perform, "curl_easy_perform");
-    LOAD(loaded.cleanup, "curl_easy_cleanup");
-    LOAD(loaded.strerror, "curl_easy_strerror");
-    LOAD(loaded.slist_append, "curl_slist_append");
-    LOAD(loaded.slist_free_all, "curl_slist_free_all");
-#undef LOAD
+    cvy_library_load(libraries, functions, sizeof functions / sizeof *functions, reason);
     if (!reason[0] && global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         snprintf(reason, sizeof reason, "it does not start");
 }

@@ -7,9 +7,9 @@
 #include <libheif/heif.h>
 
 #include "base/error.h"
+#include "base/library.h"
 #include "base/memory.h"
 #include "data/image/codec.h"
-#include "data/image/codec_library.h"
 
 enum {
     /* An image of one colour takes next to nothing. One of more pixels than most cameras' in so few bytes is a bomb. */
@@ -41,12 +41,12 @@ static struct {
     void (*release)(const struct heif_image *image);
 } heif;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char reason[CVY_CODEC_REASON]; /* "": it is loaded */
+static char reason[CVY_LIBRARY_REASON]; /* "": it is loaded */
 
 static void load(void)
 {
     static const char *const libraries[] = {"libheif.so.1", NULL};
-    static const struct cvy_codec_function functions[] = {
+    static const struct cvy_library_function functions[] = {
         {"heif_context_alloc", &heif.context_alloc},
         {"heif_context_free", &heif.context_free},
         {"heif_context_set_maximum_image_size_limit", &heif.set_limit},
@@ -65,7 +65,7 @@ static void load(void)
         {"heif_image_release", &heif.release},
     };
 
-    cvy_codec_library_load(libraries, functions, sizeof functions / sizeof *functions, reason);
+    cvy_library_load(libraries, functions, sizeof functions / sizeof *functions, reason);
 }
 
 struct cvy_heif {

@@ -7,9 +7,9 @@
 #include <tiffio.h>
 
 #include "base/error.h"
+#include "base/library.h"
 #include "base/memory.h"
 #include "data/image/codec.h"
-#include "data/image/codec_library.h"
 
 enum {
     /* The densest of its codes for photographs; what is beyond is a bomb. */
@@ -34,12 +34,12 @@ static struct {
     void (*set_warning)(TIFFOpenOptions *options, TIFFErrorHandlerExtR handler, void *context);
 } tiff;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char reason[CVY_CODEC_REASON]; /* "": it is loaded */
+static char reason[CVY_LIBRARY_REASON]; /* "": it is loaded */
 
 static void load(void)
 {
     static const char *const libraries[] = {"libtiff.so.6", NULL}; /* 4.5: messages and limits of one file */
-    static const struct cvy_codec_function functions[] = {
+    static const struct cvy_library_function functions[] = {
         {"TIFFClientOpenExt", &tiff.open},
         {"TIFFClose", &tiff.close},
         {"TIFFGetField", &tiff.get_field},
@@ -54,7 +54,7 @@ static void load(void)
         {"TIFFOpenOptionsSetWarningHandlerExtR", &tiff.set_warning},
     };
 
-    cvy_codec_library_load(libraries, functions, sizeof functions / sizeof *functions, reason);
+    cvy_library_load(libraries, functions, sizeof functions / sizeof *functions, reason);
 }
 
 /* ---- the file in memory ---- */

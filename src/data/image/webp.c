@@ -5,9 +5,9 @@
 #include <webp/decode.h>
 
 #include "base/error.h"
+#include "base/library.h"
 #include "base/memory.h"
 #include "data/image/codec.h"
-#include "data/image/codec_library.h"
 
 enum {
     RIFF_HEADER = 12, /* "RIFF", size, "WEBP" */
@@ -23,15 +23,15 @@ static struct {
     uint8_t *(*decode)(const uint8_t *data, size_t size, uint8_t *to, size_t to_bytes, int stride);
 } webp;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char reason[CVY_CODEC_REASON]; /* "": it is loaded */
+static char reason[CVY_LIBRARY_REASON]; /* "": it is loaded */
 
 static void load(void)
 {
     static const char *const libraries[] = {"libwebp.so.7", NULL};
-    static const struct cvy_codec_function functions[] = {{"WebPGetInfo", &webp.get_info},
-                                                          {"WebPDecodeRGBInto", &webp.decode}};
+    static const struct cvy_library_function functions[] = {{"WebPGetInfo", &webp.get_info},
+                                                            {"WebPDecodeRGBInto", &webp.decode}};
 
-    cvy_codec_library_load(libraries, functions, sizeof functions / sizeof *functions, reason);
+    cvy_library_load(libraries, functions, sizeof functions / sizeof *functions, reason);
 }
 
 cvy_status cvy_webp_start(struct cvy_codec_job *job)

@@ -1,11 +1,11 @@
-#include "data/image/codec_library.h"
+#include "base/library.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-void cvy_codec_library_load(const char *const *libraries, const struct cvy_codec_function *functions, size_t count,
-                            char reason[CVY_CODEC_REASON])
+void cvy_library_load(const char *const *libraries, const struct cvy_library_function *functions, size_t count,
+                      char reason[CVY_LIBRARY_REASON])
 {
     void *object = NULL;
 
@@ -14,12 +14,12 @@ void cvy_codec_library_load(const char *const *libraries, const struct cvy_codec
         object = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
     if (!object) {
         const char *why = dlerror();
-        snprintf(reason, CVY_CODEC_REASON, "%s", why ? why : libraries[0]);
+        snprintf(reason, CVY_LIBRARY_REASON, "%s", why ? why : libraries[0]);
     }
     for (size_t i = 0; object && i < count; i++) {
         void *found = dlsym(object, functions[i].name);
         if (!found)
-            snprintf(reason, CVY_CODEC_REASON, "%s has no function %s", libraries[0], functions[i].name);
+            snprintf(reason, CVY_LIBRARY_REASON, "%s has no function %s", libraries[0], functions[i].name);
         memcpy(functions[i].to, &found, sizeof found);
     }
 }
