@@ -20,7 +20,7 @@ CVY_API CVY_CHECKED cvy_status cvy_detector_open(const struct cvy_classifier_opt
 CVY_API void cvy_detector_close(cvy_detector *detector); /* accepts NULL */
 /* Another detector on the same weights, for another thread, as cvy_classifier_open_context says. */
 CVY_API CVY_CHECKED cvy_status cvy_detector_open_context(cvy_detector *detector, int threads, cvy_detector **context);
-/* Ends the call of cvy_detect_paths that another thread has begun, as cvy_classifier_stop does. */
+/* Ends the call of cvy_detect_images or cvy_detect_paths that another thread has begun, as cvy_classifier_stop does. */
 CVY_API void cvy_detector_stop(cvy_detector *detector);
 CVY_API int cvy_detector_classes(const cvy_detector *detector);
 /* NULL where the weights have no name for this class; owned by the detector. */
@@ -52,6 +52,19 @@ CVY_API CVY_CHECKED cvy_status cvy_detect_pixels(cvy_detector *detector, const c
                                                  const struct cvy_pixels *pixels, double threshold,
                                                  struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX],
                                                  int *count);
+
+/* Where the answers for N images go. */
+struct cvy_detect_outputs {
+    size_t size;                         /* sizeof(struct cvy_detect_outputs) */
+    struct cvy_detected_object *objects; /* (N, CVY_DETECTED_OBJECTS_MAX): of each image the best first */
+    int *count;                          /* (N): how many these are; 0 of an image that cannot be read */
+    int *width, *height;                 /* (N): of the images, pixels, or 0 as above; NULL: not wanted */
+    cvy_status *status;                  /* (N) as in struct cvy_outputs; NULL: the first bad image ends the call */
+    char *errors;                        /* (N, CVY_ERROR_SIZE) as there; NULL: not wanted */
+};
+/* Detect on images of any sizes, in batches, as cvy_classify_images classifies them. */
+CVY_API CVY_CHECKED cvy_status cvy_detect_images(cvy_detector *detector, const struct cvy_image *images, int count,
+                                                 double threshold, const struct cvy_detect_outputs *outputs);
 
 /* The answer for one file; valid during the call. status != CVY_OK: `error` says why, and nothing else is set. */
 struct cvy_detect_answer {

@@ -109,6 +109,7 @@ struct cvy_image {
     size_t bytes;                    /* of data */
     const struct cvy_pixels *pixels; /* read where data is NULL */
 };
+enum { CVY_ERROR_SIZE = 512 }; /* bytes of a sentence in outputs, its end included; a longer one is cut */
 /* Where the answers for N images go. */
 struct cvy_outputs {
     size_t size;                   /* sizeof(struct cvy_outputs) */
@@ -117,9 +118,12 @@ struct cvy_outputs {
     /* (N) of each image; those that cannot be read then get NaN for numbers and do not stop the rest. NULL: the first
      * one of them ends the call. */
     cvy_status *status;
+    /* (N, CVY_ERROR_SIZE), with `status` only: the sentence of each image that has no answer, "" of the others. NULL:
+     * not wanted. */
+    char *errors;
 };
-/* Classify images of any sizes, in batches; decoding runs in `workers` threads. The status is that of the first image
- * which cannot be read. */
+/* Classify images of any sizes, in batches; decoding runs in `workers` threads. Status and cvy_error() are those of the
+ * first image which cannot be read. */
 CVY_API CVY_CHECKED cvy_status cvy_classify_images(cvy_classifier *classifier, const struct cvy_image *images,
                                                    int count, const struct cvy_outputs *outputs);
 

@@ -139,6 +139,7 @@ class Outputs(Structure):
         ("probabilities", c_void_p),
         ("features", c_void_p),
         ("status", POINTER(c_int)),
+        ("errors", c_void_p),
     ]
 
 

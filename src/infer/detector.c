@@ -9,8 +9,8 @@
 #include "base/sized.h"
 #include "base/system.h"
 #include "convoy/detect.h"
+#include "infer/batches.h"
 #include "infer/draw_names.h"
-#include "infer/predictor.h"
 #include "report/drawing/draw.h"
 
 struct cvy_detector {
@@ -154,35 +154,16 @@ static cvy_status check_threshold(double threshold)
     return cvy_fail(CVY_USAGE, "a threshold of %g is not possible: scores lie between 0 and 1", threshold);
 }
 
-/* The size that the network's images have, turned where they are turned for it. */
-static cvy_status detect_image(const struct cvy_predictor *predictor, struct cvy_decoder *decoder,
-                               const struct cvy_encoded *encoded, int32_t *width, int32_t *height)
-{
-    int32_t w, h;
-
-    CVY_TRY(cvy_decoder_start(decoder, encoded->name, encoded->data, encoded->size, &w, &h));
-    const bool swap = predictor->preprocessing.exif_orientation && cvy_decoder_orientation(decoder) >= 5;
-    *width = swap ? h : w;
-    *height = swap ? w : h;
-    return CVY_OK;
-}
-
 static cvy_status detect_encoded(cvy_detector *detector, const struct cvy_encoded *encoded, double threshold,
                                  struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX], int *count,
                                  int32_t *width, int32_t *height)
 {
     struct cvy_predictor *predictor = &detector->predictor;
-    const struct cvy_transform transform = cvy_predictor_transform(predictor);
-    const struct cvy_coco_image nothing_known = {0};
-    const struct cvy_truth truth = {.image = &nothing_known};
-    float boxes[CVY_MAX_BOXES][4];
-    int32_t labels[CVY_MAX_BOXES];
 
     CVY_TRY(check_threshold(threshold));
     CVY_TRY(cvy_predictor_open_single(predictor));
-    CVY_TRY(cvy_transform_detection(&transform, predictor->decoder, &predictor->resizer, encoded, &truth, NULL,
-                                    (float *)(void *)predictor->pixels, &(struct cvy_target_boxes){boxes, labels}));
-    CVY_TRY(detect_image(predictor, predictor->decoder, encoded, width, height));
+    CVY_TRY(cvy_predictor_read_detection(predictor, predictor->decoder, &predictor->resizer, encoded,
+                                         (float *)(void *)predictor->pixels, width, height));
     CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, 1, false));
     *count = take_objects(detector, &predictor->one, 0, threshold, *width, *height, objects);
     return CVY_OK;
@@ -229,6 +210,55 @@ cvy_status cvy_detect_pixels(cvy_detector *detector, const char *name, const str
     if (status == CVY_OK)
         status = detect_encoded(detector, &encoded, threshold, objects, count, &width, &height);
     return cvy_predictor_end(&detector->predictor, status);
+}
+
+/* ---- images ---- */
+
+struct wanted {
+    const cvy_detector *detector;
+    double threshold;
+    struct cvy_detect_outputs outputs;
+};
+
+static void take_result(void *context, const struct cvy_evaluator *evaluator, const struct cvy_image_result *result)
+{
+    const struct wanted *wanted = context;
+    const struct cvy_detect_outputs *outputs = &wanted->outputs;
+    const int64_t row = result->number;
+    const bool good = result->status == CVY_OK;
+
+    outputs->count[row] =
+        good ? take_objects(wanted->detector, evaluator, result->index, wanted->threshold, result->width,
+                            result->height, outputs->objects + row * CVY_DETECTED_OBJECTS_MAX)
+             : 0;
+    if (outputs->width)
+        outputs->width[row] = good ? result->width : 0;
+    if (outputs->height)
+        outputs->height[row] = good ? result->height : 0;
+}
+
+cvy_status cvy_detect_images(cvy_detector *detector, const struct cvy_image *images, int count, double threshold,
+                             const struct cvy_detect_outputs *outputs)
+{
+    CVY_REQUIRE(detector);
+    CVY_REQUIRE(images || count == 0);
+    CVY_REQUIRE(outputs);
+    struct wanted wanted = {detector, threshold, CVY_SIZED(cvy_detect_outputs)};
+    struct cvy_detect_outputs *where = &wanted.outputs;
+
+    CVY_TRY(cvy_sized_take(where, sizeof *where, outputs, "cvy_detect_outputs"));
+    if (!where->objects || !where->count)
+        return cvy_fail(CVY_USAGE, "struct cvy_detect_outputs has no place for %s",
+                        where->objects ? "the counts of objects" : "objects");
+    CVY_TRY(check_threshold(threshold));
+    return cvy_predictor_compute_images(&detector->predictor, &(struct cvy_image_work){
+                                                                  .images = images,
+                                                                  .count = count,
+                                                                  .status = where->status,
+                                                                  .errors = where->errors,
+                                                                  .take = take_result,
+                                                                  .context = &wanted,
+                                                              });
 }
 
 /* ---- files ---- */
@@ -310,7 +340,7 @@ static cvy_status finish_image(void *context, void *state, int64_t index)
     if (seen->status != CVY_OK)
         return CVY_OK;
     CVY_GOTO(cvy_sample_read(&job->dataset->samples[sample], &encoded));
-    status = detect_image(&job->detector->predictor, state, &encoded, &seen->width, &seen->height);
+    status = cvy_predictor_detection_size(&job->detector->predictor, state, &encoded, &seen->width, &seen->height);
     if (status == CVY_OK) {
         seen->count = take_objects(job->detector, job->evaluator, (int32_t)index, job->options->threshold, seen->width,
                                    seen->height, seen->objects);

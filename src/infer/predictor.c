@@ -354,6 +354,33 @@ struct cvy_transform cvy_predictor_transform(const struct cvy_predictor *predict
     };
 }
 
+cvy_status cvy_predictor_detection_size(const struct cvy_predictor *predictor, struct cvy_decoder *decoder,
+                                        const struct cvy_encoded *encoded, int32_t *width, int32_t *height)
+{
+    int32_t w, h;
+
+    CVY_TRY(cvy_decoder_start(decoder, encoded->name, encoded->data, encoded->size, &w, &h));
+    const bool swap = predictor->preprocessing.exif_orientation && cvy_decoder_orientation(decoder) >= 5;
+    *width = swap ? h : w;
+    *height = swap ? w : h;
+    return CVY_OK;
+}
+
+cvy_status cvy_predictor_read_detection(const struct cvy_predictor *predictor, struct cvy_decoder *decoder,
+                                        struct cvy_resizer *resizer, const struct cvy_encoded *encoded, float *out,
+                                        int32_t *width, int32_t *height)
+{
+    const struct cvy_transform transform = cvy_predictor_transform(predictor);
+    const struct cvy_coco_image nothing_known = {0};
+    const struct cvy_truth truth = {.image = &nothing_known};
+    float boxes[CVY_MAX_BOXES][4];
+    int32_t labels[CVY_MAX_BOXES];
+
+    CVY_TRY(cvy_transform_detection(&transform, decoder, resizer, encoded, &truth, NULL, out,
+                                    &(struct cvy_target_boxes){boxes, labels}));
+    return cvy_predictor_detection_size(predictor, decoder, encoded, width, height);
+}
+
 cvy_status cvy_predictor_open_single(struct cvy_predictor *predictor)
 {
     return predictor->one.network ? CVY_OK : cvy_evaluator_open(&predictor->one, &predictor->network, 1);

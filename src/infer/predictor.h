@@ -70,6 +70,14 @@ CVY_CHECKED cvy_status cvy_predictor_expect_classifier(const struct cvy_predicto
 const char *cvy_predictor_class_name(const struct cvy_predictor *predictor, int index);
 /* How images become the network's input. */
 struct cvy_transform cvy_predictor_transform(const struct cvy_predictor *predictor);
+/* A detector's image as its input: (image_size, image_size, 3) floats, and what size in pixels it has, turned where it
+ * is turned for the network. */
+CVY_CHECKED cvy_status cvy_predictor_read_detection(const struct cvy_predictor *predictor, struct cvy_decoder *decoder,
+                                                    struct cvy_resizer *resizer, const struct cvy_encoded *encoded,
+                                                    float *out, int32_t *width, int32_t *height);
+/* The size alone. */
+CVY_CHECKED cvy_status cvy_predictor_detection_size(const struct cvy_predictor *predictor, struct cvy_decoder *decoder,
+                                                    const struct cvy_encoded *encoded, int32_t *width, int32_t *height);
 /* Open the evaluator of single images, if it is not open yet. */
 CVY_CHECKED cvy_status cvy_predictor_open_single(struct cvy_predictor *predictor);
 /* CVY_NO_MEMORY where an evaluator of so many images does not fit beside what is there: before anything is allocated,

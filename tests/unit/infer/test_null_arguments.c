@@ -134,6 +134,9 @@ static void detectors(void **state)
     REFUSED(cvy_detect_pixels(detector, "x", NULL, 0.5, objects, &number));
     REFUSED(cvy_detect_pixels(detector, "x", &(struct cvy_pixels){0}, 0.5, NULL, &number));
     REFUSED(cvy_detect_pixels(detector, "x", &(struct cvy_pixels){0}, 0.5, objects, NULL));
+    REFUSED(cvy_detect_images(NULL, &(struct cvy_image){0}, 1, 0.5, &(struct cvy_detect_outputs){0}));
+    REFUSED(cvy_detect_images(detector, NULL, 1, 0.5, &(struct cvy_detect_outputs){0}));
+    REFUSED(cvy_detect_images(detector, &(struct cvy_image){0}, 1, 0.5, NULL));
     REFUSED(cvy_detect_paths(NULL, NULL, 0, &detecting, NULL, NULL));
     REFUSED(cvy_detect_paths(detector, NULL, 1, &detecting, NULL, NULL));
     REFUSED(cvy_detect_paths(detector, NULL, 0, NULL, NULL, NULL));

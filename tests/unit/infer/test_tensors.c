@@ -1,8 +1,10 @@
 /* Answers for batches of images and for tensors. */
 #include <math.h>
+#include <stddef.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "infer/predictor.h"
 #include "support_classifier.h"
 #include "support_test.h"
@@ -67,6 +69,47 @@ static void longer_images(void **state)
     assert_fails(cvy_classify_images(classifier, &list[0].image, 2, &outputs.outputs), CVY_USAGE, "image 1");
     pixels[0].more = 1;
     assert_int_equal(cvy_classify_images(classifier, &list[0].image, 1, &outputs.outputs), CVY_USAGE);
+    cvy_classifier_close(classifier);
+}
+
+/* Each bad image has its sentence, which ends with a whole character; a program of an older header has no place for
+ * them. */
+static void sentences(void **state)
+{
+    enum { COUNT = IMAGES + 1, LETTERS = 300 };
+    static struct answers answers;
+    static char errors[COUNT][CVY_ERROR_SIZE];
+    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
+    struct cvy_outputs outputs = outputs_of(&answers);
+    struct cvy_image list[COUNT];
+    struct cvy_pixels pixels[COUNT];
+    char name[2 * LETTERS + 2] = "x";
+
+    for (int i = 0; i < LETTERS; i++)
+        memcpy(name + 2 * i + 1, "\xC3\xBC", 3);
+    for (int i = 0; i < COUNT; i++) {
+        pixels[i] = painted_pixels(i % IMAGES);
+        list[i] = (struct cvy_image){.size = sizeof list[i], .pixels = &pixels[i]};
+    }
+    list[1] = (struct cvy_image){sizeof list[1], "the second", "no image", 8, NULL};
+    list[3] = (struct cvy_image){sizeof list[3], name, "no image", 8, NULL};
+    list[4] = (struct cvy_image){.size = sizeof list[4]};
+    memset(errors, 'x', sizeof errors);
+    outputs.errors = errors[0];
+    assert_fails(cvy_classify_images(classifier, list, COUNT, &outputs), CVY_BAD_DATA, "the second");
+    assert_string_equal(errors[0], "");
+    assert_string_equal(errors[1], cvy_error());
+    assert_string_equal(errors[2], "");
+    assert_true(strlen(errors[3]) == CVY_ERROR_SIZE - 2 && cvy_utf8_is_valid(errors[3]));
+    assert_string_equal(errors[4], "\"image 4\" has neither bytes nor pixels");
+    outputs.status = NULL;
+    assert_fails(cvy_classify_images(classifier, list, COUNT, &outputs), CVY_USAGE, "errors without status");
+    outputs.size = offsetof(struct cvy_outputs, errors);
+    outputs.status = answers.status;
+    memset(errors, 'x', sizeof errors);
+    assert_int_equal(cvy_classify_images(classifier, list, COUNT, &outputs), CVY_BAD_DATA);
+    assert_int_equal(answers.status[4], CVY_USAGE);
+    assert_true(errors[0][0] == 'x' && errors[1][0] == 'x');
     cvy_classifier_close(classifier);
 }
 
@@ -141,7 +184,9 @@ static void tensors(void **state)
     }
     /* An image with NaN has no answer, and changes no other one's. */
     static struct answers others;
+    static char errors[IMAGES][CVY_ERROR_SIZE];
     struct cvy_outputs beside = outputs_of(&others);
+    beside.errors = errors[0];
     nchw[1][2][7] = NAN;
     nchw[2][0][0] = -INFINITY;
     assert_fails(cvy_classify_tensor(classifier, &tensor, &beside), CVY_BAD_DATA, "image 1 of the tensor: 1 of");
@@ -150,7 +195,12 @@ static void tensors(void **state)
         assert_int_equal(isnan(others.logits[i][0]) && isnan(others.features[i][511]), i == 1 || i == 2);
     }
     assert_memory_equal(others.logits[3], answers.logits[3], sizeof others.logits[3]);
+    assert_string_equal(errors[1], cvy_error());
+    assert_non_null(strstr(errors[2], "image 2 of the tensor: 1 of"));
+    assert_true(!errors[0][0] && !errors[3][0]);
     beside.status = NULL;
+    assert_fails(cvy_classify_tensor(classifier, &tensor, &beside), CVY_USAGE, "errors without status");
+    beside.errors = NULL;
     assert_fails(cvy_classify_tensor(classifier, &tensor, &beside), CVY_BAD_DATA, "image 1 of the tensor: 1 of");
     tensor.data = &nhwc[0][0][0];
     tensor.order = CVY_ORDER_NHWC;
@@ -294,5 +344,5 @@ static void no_memory(void **state)
 #endif
 }
 
-RUN_TESTS(classifier_setup, classifier_teardown, TEST(longer_images), TEST(images), TEST(tensors), TEST(layers),
-          TEST(no_layer), TEST(no_memory))
+RUN_TESTS(classifier_setup, classifier_teardown, TEST(longer_images), TEST(sentences), TEST(images), TEST(tensors),
+          TEST(layers), TEST(no_layer), TEST(no_memory))

@@ -98,5 +98,5 @@ int classifier_teardown(void **state)
 struct cvy_outputs outputs_of(struct answers *answers)
 {
     return (struct cvy_outputs){sizeof(struct cvy_outputs), &answers->logits[0][0], &answers->probabilities[0][0],
-                                &answers->features[0][0], answers->status};
+                                &answers->features[0][0],   answers->status,        NULL};
 }
