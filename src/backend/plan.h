@@ -42,6 +42,7 @@ struct cvy_plan_step {
     struct cvy_op_desc desc; /* completed: final layouts */
     const char *scope;       /* of the node; for reorders the reader's */
     bool backward, setup;    /* setup: runs only when weights changed */
+    bool left_out;           /* of the setup: another plan has made what it makes */
     bool gathered;           /* with its neighbours that are too: at once, where their kernels have the same run_many */
     cvy_val in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS]; /* tensors of the plan */
     void *in_ptr[CVY_MAX_INPUTS], *out_ptr[CVY_MAX_OUTPUTS], *scratch_ptr;
@@ -68,6 +69,7 @@ struct cvy_plan_tensor {
     int32_t param;        /* of gradients and running statistics: index in the parameter table */
     int32_t alias;        /* tensor whose memory it takes over (in place), or -1 */
     size_t bytes, offset; /* offset in its memory (activation or constant area) */
+    char *shared;         /* of a constant: where another plan has it; NULL: it is this plan's own */
     bool local;           /* only ever there for a part of a chain: it has no memory here */
 };
 
@@ -126,6 +128,7 @@ struct cvy_plan {
     struct cvy_plan_chain *chains;
     int32_t chain_count;
     struct cvy_workspace *workspace; /* borrowed; NULL: memory of its own */
+    const struct cvy_plan *beside;   /* borrowed: a plan that has constants of this one, as the one beside it may */
     void *memory;                    /* its own, or NULL */
     char *activations, *constants;   /* one after the other */
     size_t activation_bytes, constant_bytes;
@@ -153,10 +156,11 @@ CVY_CHECKED cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *devic
 /* Gives a prepared plan its memory: a workspace of at least cvy_plan_bytes, which must outlive it, or (NULL) its own.
  */
 CVY_CHECKED cvy_status cvy_plan_allocate(struct cvy_plan *plan, struct cvy_workspace *workspace);
-/* The same for a plan that another one, of the same network and kind of device, has prepared the weights for: in
- * inference it reads `owner`'s constants and has memory for activations only. They must then not be made again: the
- * store's version stays, and `owner` outlives the plan. Where its kernels want the weights otherwise (another number of
- * threads may), it gets constants of its own. `owner` must not run meanwhile, and may make its constants here. */
+/* The same for a plan beside another one of the same network and kind of device, in inference: what `owner`, or a plan
+ * that it was placed beside, has made of the parameters is read there; the plan has memory for its activations, and for
+ * the constants that its kernels want otherwise (for another batch size or number of threads). Constants must then not
+ * be made again: the store's version stays, and `owner` outlives the plan. `owner` must not run meanwhile, and may make
+ * its constants here. */
 CVY_CHECKED cvy_status cvy_plan_allocate_beside(struct cvy_plan *plan, struct cvy_plan *owner);
 /* Switches the plan to other parameters of the same table. Its captures are destroyed, and its inputs must be bound
  * again. */

@@ -100,7 +100,7 @@ static void *tensor_memory(const struct cvy_plan *plan, int32_t index)
     case CVY_STORE_ACTIVATION:
         return plan->activations + t->offset;
     case CVY_STORE_CONSTANT:
-        return plan->constants + t->offset;
+        return t->shared ? t->shared : plan->constants + t->offset;
     case CVY_STORE_WEIGHT:
         return plan->store->weights + plan->graph.params[t->param].offset;
     case CVY_STORE_GRADIENT:
@@ -184,68 +184,6 @@ cvy_status cvy_plan_allocate(struct cvy_plan *plan, struct cvy_workspace *worksp
     plan->workspace = workspace;
     plan->activations = memory;
     plan->constants = memory ? plan->activations + plan->activation_bytes : NULL;
-    plan->placed = true;
-    resolve_pointers(plan);
-    return CVY_OK;
-}
-
-static bool same_tensor(const struct cvy_plan_tensor *a, const struct cvy_plan_tensor *b)
-{
-    return a->storage == b->storage && a->value == b->value && a->param == b->param && a->bytes == b->bytes &&
-           a->offset == b->offset && a->tensor.dtype == b->tensor.dtype &&
-           cvy_layout_equal(&a->tensor.layout, &b->tensor.layout);
-}
-
-/* The same kernel makes the same tensors of the same ones. */
-static bool same_step(const struct cvy_plan *plan, const struct cvy_plan_step *a, const struct cvy_plan *owner,
-                      const struct cvy_plan_step *b)
-{
-    bool same =
-        a->kernel.kernel == b->kernel.kernel && a->desc.inputs == b->desc.inputs && a->desc.outputs == b->desc.outputs;
-
-    for (int32_t i = 0; same && i < a->desc.inputs; i++)
-        same = (a->in[i] < 0) == (b->in[i] < 0) &&
-               (a->in[i] < 0 || same_tensor(&plan->tensors[a->in[i]], &owner->tensors[b->in[i]]));
-    for (int32_t i = 0; same && i < a->desc.outputs; i++)
-        same = (a->out[i] < 0) == (b->out[i] < 0) &&
-               (a->out[i] < 0 || same_tensor(&plan->tensors[a->out[i]], &owner->tensors[b->out[i]]));
-    return same;
-}
-
-/* The next setup step from `s` on, or the number of steps. */
-static int32_t next_setup(const struct cvy_plan *plan, int32_t s)
-{
-    while (s < plan->step_count && !plan->steps[s].setup)
-        s++;
-    return s;
-}
-
-/* Whether the setup steps of both, and so the constants, are the same; other steps need not be. */
-static bool same_constants(const struct cvy_plan *plan, const struct cvy_plan *owner)
-{
-    int32_t a = next_setup(plan, 0), b = next_setup(owner, 0);
-
-    if (plan->device->backend != owner->device->backend || plan->constant_bytes != owner->constant_bytes)
-        return false;
-    while (a < plan->step_count && b < owner->step_count) {
-        if (!same_step(plan, &plan->steps[a], owner, &owner->steps[b]))
-            return false;
-        a = next_setup(plan, a + 1);
-        b = next_setup(owner, b + 1);
-    }
-    return a == plan->step_count && b == owner->step_count;
-}
-
-cvy_status cvy_plan_allocate_beside(struct cvy_plan *plan, struct cvy_plan *owner)
-{
-    if (!owner->placed || owner->workspace || !plan->store || !same_constants(plan, owner))
-        return cvy_plan_allocate(plan, NULL);
-    CVY_TRY(cvy_plan_make_constants(owner));
-    if (plan->activation_bytes)
-        CVY_TRY(plan->device->backend->allocate(plan->device, plan->activation_bytes, &plan->memory));
-    plan->activations = plan->memory;
-    plan->constants = owner->constants;
-    plan->store_version = plan->store->version;
     plan->placed = true;
     resolve_pointers(plan);
     return CVY_OK;

@@ -41,7 +41,7 @@ static cvy_status notify_ready(const struct cvy_plan *plan, int32_t end, int32_t
 static cvy_status run_setup(struct cvy_plan *plan)
 {
     for (int32_t s = 0; s < plan->step_count; s++) {
-        if (plan->steps[s].setup)
+        if (plan->steps[s].setup && !plan->steps[s].left_out)
             CVY_TRY(run_step(plan, &plan->steps[s]));
     }
     return CVY_OK;

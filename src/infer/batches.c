@@ -36,6 +36,16 @@ int32_t cvy_batches_padded(const struct cvy_predictor *predictor, int64_t count)
     return padded(predictor, count, &index);
 }
 
+/* All of them: each may read what an older one has made of the weights. */
+static void close_evaluators(struct cvy_predictor *predictor)
+{
+    for (int i = 0; i < CVY_BATCH_SIZES; i++) {
+        cvy_evaluator_close(&predictor->images.of[i]);
+        cvy_evaluator_close(&predictor->tensors.of[i]);
+    }
+    predictor->newest = NULL;
+}
+
 cvy_status cvy_batches_evaluator(struct cvy_predictor *predictor, struct cvy_batch_evaluators *evaluators,
                                  struct cvy_network *network, int64_t count, struct cvy_evaluator **found)
 {
@@ -49,9 +59,12 @@ cvy_status cvy_batches_evaluator(struct cvy_predictor *predictor, struct cvy_bat
     *found = &evaluators->of[index];
     if ((*found)->network && (*found)->batch == batch)
         return CVY_OK;
-    cvy_evaluator_close(*found); /* --batch-size auto has been chosen since */
+    if ((*found)->network)
+        close_evaluators(predictor); /* --batch-size auto has been chosen since */
     CVY_TRY(cvy_predictor_check_batch(predictor, network, batch));
-    return cvy_evaluator_open_beside(*found, network, batch, &predictor->one);
+    CVY_TRY(cvy_evaluator_open_beside(*found, network, batch, predictor->newest ? predictor->newest : &predictor->one));
+    predictor->newest = *found;
+    return CVY_OK;
 }
 
 /* ---- bad images ---- */

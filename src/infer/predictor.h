@@ -39,7 +39,8 @@ struct cvy_predictor {
     struct cvy_resizer resizer;
     struct cvy_pixel_bytes buffer; /* for images that come as pixels */
     struct cvy_batch_evaluators images, tensors;
-    uint8_t *pixels; /* (image_size, image_size, 3), of floats by TensorFlow's rules */
+    struct cvy_evaluator *newest; /* of these; NULL: none is open */
+    uint8_t *pixels;              /* (image_size, image_size, 3), of floats by TensorFlow's rules */
 };
 
 /* The weights of the options, from their file or from memory, and what they are called in errors. */
