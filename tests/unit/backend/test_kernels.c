@@ -101,6 +101,11 @@ static int stride_of(bool large)
     return INSTRUMENTED ? 2 : 1;
 }
 
+static int images_of(int images, bool large)
+{
+    return large && stride_of(large) > 1 ? 1 : images;
+}
+
 static void check_line(const char *line, bool large)
 {
     struct conv_shape c;
@@ -115,8 +120,7 @@ static void check_line(const char *line, bool large)
     if (sscanf(line, "conv %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d", &c.n, &c.c, &c.h, &c.w, &c.k, &c.r, &c.s,
                &c.stride[0], &c.stride[1], &c.pad[0], &c.pad[1], &c.pad[2], &c.pad[3], &c.dilation[0], &c.dilation[1],
                &c.groups) == 16) {
-        if (large && stride_of(large) > 1)
-            c.n = 1;
+        c.n = images_of(c.n, large);
         if (!(large && INSTRUMENTED && c.c * c.k > 128 * 128))
             check_conv(&c, DATA_INTEGERS);
         if (!large && c.groups > 1)
@@ -127,14 +131,14 @@ static void check_line(const char *line, bool large)
             check_conv(&c, DATA_FLOATS);
     } else if (sscanf(line, "norm %d %d %d %d", &v[0], &v[1], &v[2], &v[3]) == 4) {
         if (!(large && INSTRUMENTED))
-            check_norm_line(cvy_shape4(v[0], v[1], v[2], v[3]), large);
+            check_norm_line(cvy_shape4(images_of(v[0], large), v[1], v[2], v[3]), large);
     } else if (sscanf(line, "pool %d %d %d %d %d %d %d %d %d %d %d %d", &p.n, &p.c, &p.h, &p.w, &p.r, &p.s,
                       &p.stride[0], &p.stride[1], &p.pad[0], &p.pad[1], &p.pad[2], &p.pad[3]) == 12) {
         check_pool(&p, DATA_INTEGERS);
         check_pool(&p, DATA_FLOATS);
         check_pool(&p, DATA_SPECIAL);
     } else if (sscanf(line, "gate %d %d %d %d %d", &v[0], &v[1], &v[2], &v[3], &v[4]) == 5) {
-        check_gate(cvy_shape4(v[0], v[1], v[2], v[3]), v[4]);
+        check_gate(cvy_shape4(images_of(v[0], large), v[1], v[2], v[3]), v[4]);
     } else if (sscanf(line, "linear %d %d %d", &v[0], &v[1], &v[2]) == 3) {
         for (int rank = 2; rank <= 4; rank += 2) {
             const struct cvy_shape w = rank == 4 ? cvy_shape4(v[2], v[1], 1, 1) : cvy_shape2(v[2], v[1]);

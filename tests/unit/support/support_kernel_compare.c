@@ -1,4 +1,5 @@
 /* The kernel checker: types of 16 bits, and by how much an output may differ from the reference's. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,13 +31,23 @@ static float widen(enum cvy_dtype dtype, uint16_t half)
     return half & 0x8000 ? -value : value;
 }
 
+/* 2 to the power of a number from -100 to 100: ldexpf(), with which all values are made, takes its time. */
+static float power(int exponent)
+{
+    static float powers[201];
+    if (powers[0] == 0)
+        for (int i = 0; i < 201; i++)
+            powers[i] = ldexpf(1, i - 100);
+    return powers[exponent + 100];
+}
+
 /* The nearest number of the type, found without bit tricks. Finite values of ordinary size only. */
 static float rounded(enum cvy_dtype dtype, float value)
 {
     int exponent;
     const float significand = frexpf(value, &exponent);
     const int unit = dtype == CVY_F16 && exponent < -13 ? -24 : exponent - digits_of(dtype); /* subnormal */
-    return ldexpf(nearbyintf(ldexpf(significand, exponent - unit)), unit);
+    return nearbyintf(significand * power(exponent - unit)) * power(unit);
 }
 
 static uint16_t narrow(enum cvy_dtype dtype, float value)
@@ -106,32 +117,36 @@ static float largest_finite(const float *values, int64_t count)
     return value;
 }
 
-/* Does each number differ by no more than that? A NaN is no. Without branches, for nearly all outputs are done here. */
-static bool all_within(const float *got, const float *want, int64_t count, double allowed)
+/* Does each number differ by no more than that, and own_unit of its size? A NaN is no, and so is an infinite number
+ * that is to be rounded. Without branches, for nearly all outputs are done here. */
+static bool all_within(const float *got, const float *want, int64_t count, double allowed, double own_unit)
 {
     int64_t beyond = 0;
     for (int64_t i = 0; i < count; i++)
-        beyond += !(fabs((double)got[i] - (double)want[i]) <= allowed);
+        beyond += !(fabs((double)got[i] - (double)want[i]) - own_unit * fabs((double)want[i]) <= allowed);
     return beyond == 0;
 }
 
 /* own_unit: relative size of one rounding to the output's type, in addition to the bound; 0 for f32. own_step: its size
- * for numbers that are too small for all digits. */
+ * for numbers that are too small for all digits, of f16 alone. Instead of infinity the type's largest number will do,
+ * where rounding decides. */
 static void compare_floats(const float *got, const float *want, int64_t count, struct kernel_bound bound,
                            double own_unit, double own_step, struct kernel_run *run, int32_t output)
 {
     if (memcmp(got, want, (size_t)count * sizeof(got[0])) == 0)
         return;
     const double allowed = bound.ulps * 0x1p-24 * fmax(bound.scale, (double)largest_finite(want, count));
-    if (all_within(got, want, count, allowed))
+    const double largest = own_step > 0 ? 65504 : FLT_MAX;
+    if (all_within(got, want, count, allowed, own_unit))
         return;
     int64_t wrong = 0, worst = -1;
     double worst_error = 0;
     for (int64_t i = 0; i < count; i++) {
         if (got[i] == want[i] || (isnan(got[i]) && isnan(want[i])))
             continue;
-        const double error = fabs((double)got[i] - (double)want[i]);
-        if (error <= allowed + fmax(own_unit * fabs((double)want[i]), own_step))
+        const double wanted = own_unit > 0 && isinf(want[i]) ? copysign(largest, (double)want[i]) : (double)want[i];
+        const double error = fabs((double)got[i] - wanted);
+        if (error <= allowed + fmax(own_unit * fabs(wanted), own_step))
             continue;
         wrong++;
         if (worst < 0 || !(error <= worst_error)) {
