@@ -2,6 +2,7 @@
 # --decode: fast changes training images (where they are large enough), not the validation; a run that continues keeps
 # its way; what it is not for is refused.
 . "$(dirname "$0")/support_common.sh"
+narrow
 "$convoy" -q dataset shapes data --train-per-class 1 --val-per-class 1 --image-size 200 || fail "no data set"
 train() { tiny_train data --epochs 2 --min-crop-area 0.9 "$@"; }
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # bench/limit: what it sums up is what the plan says.
 . "$(dirname "$0")/support_common.sh"
+narrow
 limit=$(realpath "$(dirname "$convoy")/bench/limit")
 [ -x "$limit" ] || skip "bench/limit is not built"
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Names from outside on a terminal and in spreadsheets: escaped, aligned by their width, and never a formula.
 . "$(dirname "$0")/support_common.sh"
+narrow
 make_shapes data 2 1
 escape=$'\e[31mred'
 for part in train val; do

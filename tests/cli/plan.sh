@@ -1,6 +1,7 @@
 #!/bin/bash
 # info --plan: runs the plan and says what each step takes; --runs 0 only looks.
 . "$(dirname "$0")/support_common.sh"
+narrow # up to where layouts and streams depend on the width
 small=(--image-size 32 --batch-size 4 --num-classes 10)
 
 for mode in train infer; do
@@ -50,6 +51,7 @@ expect 0 "$convoy" info resnet18 --plan --mode train "${small[@]}" --runs 0
 checks=$((checks + 1))
 grep -qE 'no reorder from|only 3x3' out && fail "trivial refusals are shown"
 expect_sentence 2 '--runs' "$convoy" info resnet18 --plan --runs -1
+export LD_LIBRARY_PATH=$wide_path
 # Channels-last images: nothing between convolutions is laid out anew, and the plan says which layout it has.
 if "$convoy" info resnet50 --plan --precision bf16 --batch-size 1 --runs 0 2>&1 | grep -qE 'cpu.*(avx512_bf16|amx_bf16)'; then
     expect 0 env CONVOY_CPU_LAYOUT=nhwc "$convoy" info resnet50 --plan --precision bf16 --batch-size 1 --runs 0

@@ -3,7 +3,7 @@
 # that stay in floats; a stop that leaves nothing; files and options that are refused.
 . "$(dirname "$0")/support_common.sh"
 images=40
-sanitized && images=6
+sanitized && images=6 && narrow # how much memory it takes is looked at without
 make_shapes data $((images * 3 / 10)) 1
 expect 0 tiny_train data --epochs 1 --prof 1 --workspace base
 weights=base/model_best.safetensors
@@ -100,7 +100,8 @@ fi
 
 # ---- a stop leaves no file, and an old one as it was ----
 echo old >stopped.safetensors
-(program=$convoy; exec "$program" quantize $weights stopped.safetensors --data data --max-drop 0 --images $images) >out 2>err &
+expect 0 wide tiny_train data --epochs 1 --prof 1 --workspace slow # long enough to be stopped
+(program=$convoy; wide exec "$program" quantize slow/model_best.safetensors stopped.safetensors --data data --max-drop 0 --images $images) >out 2>err &
 process=$!
 sleep 0.3
 kill -TERM $process

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The reference programs' spellings of options: what they come to, what has no effect, and what is refused.
 . "$(dirname "$0")/support_common.sh"
+narrow
 
 dry() { # the options of a run without training: a folder that is not there ends it after the options were read
     expect 66 "$convoy" train nowhere "$@"

@@ -20,6 +20,35 @@ static void must(cvy_status status)
         fail_msg("%s", cvy_error());
 }
 
+/* Start values, drawn once for each network, which its numbers of values tell: every test opens one anew, and drawing
+ * takes longer than computing. */
+static void draw(struct cvy_network *network)
+{
+    static struct {
+        size_t weights, state;
+        float *values;
+    } drawn[4];
+    struct cvy_store *store = &network->store;
+    const size_t weights = (size_t)store->trainable_elements, state = (size_t)store->state_elements;
+    int i = 0;
+
+    while (drawn[i].values && (drawn[i].weights != weights || drawn[i].state != state))
+        assert_true(++i < 4);
+    if (drawn[i].values) {
+        memcpy(store->weights, drawn[i].values, weights * sizeof(float));
+        memcpy(store->state, drawn[i].values + weights, state * sizeof(float));
+        store->version++;
+        return;
+    }
+    must(cvy_network_initialize(network, 3));
+    drawn[i].values = cvy_calloc(weights + state, sizeof(float));
+    assert_non_null(drawn[i].values);
+    drawn[i].weights = weights;
+    drawn[i].state = state;
+    memcpy(drawn[i].values, store->weights, weights * sizeof(float));
+    memcpy(drawn[i].values + weights, store->state, state * sizeof(float));
+}
+
 /* A network in integers on the CPU. */
 struct subject {
     cvy_device *device;
@@ -37,7 +66,7 @@ static void open_subject(struct subject *subject, const char *name, int32_t size
     must(cvy_device_open("cpu", threads, &subject->device));
     subject->device->cache_bytes = cache_bytes;
     must(cvy_network_open(network, subject->device, cvy_architecture_find(name), &subject->model, CVY_F32, false));
-    must(cvy_network_initialize(network, 3));
+    draw(network);
     for (int64_t i = 0; i < network->store.trainable_elements; i++) /* so that images differ in their detections */
         network->store.weights[i] *= 3;
     set_quantizer_ranges(&network->table, network->store.state);
@@ -60,7 +89,7 @@ static bool open_halves(struct subject *subject, const char *name, int32_t size,
     }
     subject->device->cache_bytes = cache_bytes;
     must(cvy_network_open(network, subject->device, cvy_architecture_find(name), &subject->model, dtype, false));
-    must(cvy_network_initialize(network, 3));
+    draw(network);
     for (int64_t i = 0; !subject->model.features && i < network->store.trainable_elements; i++)
         network->store.weights[i] *= 1.5F; /* so that images differ in their detections */
     network->constant = true;
