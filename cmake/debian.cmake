@@ -75,8 +75,8 @@ debian_package(mpi science "libconvoy0 (${version}), libc6, libopenmpi3 | libmpi
   "The modules by which Convoy trains in processes that an MPI has started,\nOpen MPI's or MPICH's.")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${CMAKE_SOURCE_DIR}/packaging/debian/triggers
   ${CMAKE_BINARY_DIR}/debian/shlibs)
-# What the library loads where it is there: drawing, downloads, more kinds of images.
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "libcairo2, libcurl4, libheif1, libtiff6, libwebp7")
+# What the library loads where it is there: drawing, downloads, a server, more kinds of images.
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "libcairo2, libcurl4, libheif1, libmicrohttpd12, libtiff6, libwebp7")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "convoy-cuda, convoy-mpi")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA ${CMAKE_SOURCE_DIR}/packaging/debian/python/postinst
   ${CMAKE_SOURCE_DIR}/packaging/debian/python/prerm)

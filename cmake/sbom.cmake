@@ -46,6 +46,12 @@ sbom_add(OpenMP "${CMAKE_C_COMPILER_VERSION}" "GPL-3.0-or-later WITH GCC-excepti
 sbom_add(cairo ${SBOM_CAIRO} "LGPL-2.1-only OR MPL-1.1" libcairo.so optional)
 sbom_version(SBOM_CURL ${CURL_INCLUDE}/curl/curlver.h LIBCURL_VERSION_MAJOR LIBCURL_VERSION_MINOR LIBCURL_VERSION_PATCH)
 sbom_add(libcurl ${SBOM_CURL} curl libcurl.so optional)
+if(MICROHTTPD_INCLUDE) # 0x00097500 is 0.9.75
+  file(STRINGS ${MICROHTTPD_INCLUDE}/microhttpd.h SBOM_MICROHTTPD REGEX "#define MHD_VERSION 0x")
+  string(REGEX REPLACE ".*0x0?([0-9]+)([0-9][0-9])([0-9][0-9])[0-9][0-9].*" "\\1.\\2.\\3" SBOM_MICROHTTPD "${SBOM_MICROHTTPD}")
+  string(REGEX REPLACE "\\.0([0-9])" ".\\1" SBOM_MICROHTTPD "${SBOM_MICROHTTPD}")
+  sbom_add(libmicrohttpd ${SBOM_MICROHTTPD} LGPL-2.1-or-later libmicrohttpd.so optional)
+endif()
 sbom_version(SBOM_HEIF ${HEIF_INCLUDE}/libheif/heif_version.h LIBHEIF_VERSION)
 sbom_add(libheif ${SBOM_HEIF} LGPL-3.0-or-later libheif.so optional)
 sbom_version(SBOM_TIFF ${TIFF_INCLUDE}/tiffvers.h TIFFLIB_MAJOR_VERSION TIFFLIB_MINOR_VERSION TIFFLIB_MICRO_VERSION)

@@ -1,5 +1,5 @@
-/* The options that evaluate, classify and detect share: rows of an option table over a struct cvy_classifier_options.
- * `quantize` has some of them. */
+/* The options that evaluate, classify, detect and serve share: rows of an option table over a struct
+ * cvy_classifier_options. `quantize` has some of them. */
 #ifndef TOOLS_NETWORK_OPTIONS_H
 #define TOOLS_NETWORK_OPTIONS_H
 
@@ -14,14 +14,18 @@
     OPT_INT("num-classes", 0, &(o).num_classes, "N", "number of classes the file must have (default: the file's)", 1, INT_LIMIT), \
     OPT_INT("image-size", 0, &(o).image_size, "PIXELS", "side of the network's input (default: the file's)", 32, 4096), \
     OPT_TEXT("device", 0, &(o).device, "DEVICE", "auto, cpu, cuda, cuda:1, ref or check:cpu (default: auto)")
-#define WORK_OPTIONS(o) \
+#define THREAD_OPTIONS(o) \
     OPT_INT("threads", 0, &(o).threads, "N", "compute threads (default: all cores this process may use)", 1, 4096), \
-    OPT_INT("workers", 'j', &(o).workers, "N", "threads that read and decode images (default: chosen)", 1, 1024), \
+    OPT_INT("workers", 'j', &(o).workers, "N", "threads that read and decode images (default: chosen)", 1, 1024)
+#define WORK_OPTIONS(o) \
+    THREAD_OPTIONS(o), \
     OPT_BATCH("batch-size", 'b', &(o).batch_size, "N|auto", "images computed together; auto: the largest batch for the memory (default: 32, detectors 8)", 1, 65536)
+#define PRECISION_OPTION(o) \
+    OPT_TEXT("precision", 0, &(o).precision, "TYPE", "auto, fp32, bf16; tf32 or fp16 on a GPU; fp64 with --device ref (default: auto)")
 #define DETECTOR_OPTIONS(o) \
     OPT_TEXT("weights", 'w', &(o).weights, "FILE", "weights or checkpoint to load, or a run's folder (required)"), \
     MODEL_OPTIONS(o), \
-    OPT_TEXT("precision", 0, &(o).precision, "TYPE", "auto, fp32, bf16; tf32 or fp16 on a GPU; fp64 with --device ref (default: auto)"), \
+    PRECISION_OPTION(o), \
     WORK_OPTIONS(o)
 #define STRIDES_OPTION(o) \
     OPT_TEXT("backbone-strides", 0, &(o).backbone_strides, "slim|torchvision", "of a detector, for a file that does not say them (default: slim)")

@@ -5,6 +5,7 @@ static const struct verb verbs[] = {
     {"evaluate", verb_evaluate, "measure the accuracy of weights on the validation images", NULL},
     {"classify", verb_classify, "say what is on images", NULL},
     {"detect", verb_detect, "find objects on images and draw boxes around them", NULL},
+    {"serve", verb_serve, "answer over HTTP what is on images", NULL},
     {"convert", verb_convert, "write weights in another format, or under other names", NULL},
     {"pull", verb_pull, "get published weights to start from", NULL},
     {"quantize", verb_quantize, "make weights a network of 8-bit integers, without training", NULL},

@@ -9,6 +9,7 @@ cvy_status verb_train(int argc, char **argv);
 cvy_status verb_evaluate(int argc, char **argv);
 cvy_status verb_classify(int argc, char **argv);
 cvy_status verb_detect(int argc, char **argv);
+cvy_status verb_serve(int argc, char **argv);
 cvy_status verb_convert(int argc, char **argv);
 cvy_status verb_quantize(int argc, char **argv);
 cvy_status verb_pull(int argc, char **argv);

@@ -21,6 +21,7 @@ class Convoy(CMakePackage):
     depends_on("libheif")
     depends_on("libtiff")
     depends_on("curl")
+    depends_on("libmicrohttpd")
     depends_on("cairo")
     depends_on("yajl")
     depends_on("protobuf-c")

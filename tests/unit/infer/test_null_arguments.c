@@ -4,6 +4,7 @@
 #include "convoy/program/bench.h"
 #include "convoy/program/check.h"
 #include "convoy/program/program.h"
+#include "convoy/program/serve.h"
 #include "convoy/program/shapes.h"
 
 #include <math.h>
@@ -215,6 +216,8 @@ static void the_rest(void **state)
     struct cvy_pull_options pulling = CVY_PULL_DEFAULTS;
     struct cvy_pull_result pulled;
     struct cvy_checkpoint_found found;
+    const struct cvy_server_options serving = CVY_SERVER_DEFAULTS;
+    cvy_server *server;
     struct cvy_gpu gpu;
     char *text, path[64];
     int count;
@@ -237,6 +240,13 @@ static void the_rest(void **state)
     REFUSED(cvy_info(&info, NULL));
     cvy_info_free(NULL);
     REFUSED(cvy_gpu_query(0, NULL, &count));
+    REFUSED(cvy_server_open(NULL, &server));
+    REFUSED(cvy_server_open(&serving, NULL));
+    REFUSED(cvy_server_run(NULL));
+    assert_null(cvy_server_address(NULL));
+    assert_null(cvy_server_network(NULL, 0, NULL));
+    cvy_server_stop(NULL);
+    cvy_server_close(NULL);
     REFUSED(cvy_gpu_query(0, &gpu, NULL));
     REFUSED(cvy_report(NULL, NULL));
     REFUSED(cvy_checkpoint_latest(NULL, &found));

@@ -1,0 +1,77 @@
+/* A network that answers: its own thread loads it, takes what waits in its queue together as batches, and computes. */
+#ifndef CVY_SERVE_SERVED_H
+#define CVY_SERVE_SERVED_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "convoy/detect.h"
+#include "convoy/infer.h"
+#include "serve/metrics.h"
+
+/* What one request wants of a network, and gets. The images and the tensor are the request's. */
+struct cvy_job {
+    const struct cvy_image *images; /* (count), encoded; NULL: the tensor */
+    const float *tensor;            /* (count, 3, image size, image size), normalised */
+    int count;
+    double threshold; /* of detectors */
+
+    float *logits, *probabilities;       /* (count, classes) of classifiers */
+    struct cvy_detected_object *objects; /* (count, CVY_DETECTED_OBJECTS_MAX) of detectors */
+    int *object_count;                   /* (count) */
+    int *width, *height;                 /* (count): pixels */
+    cvy_status *status;                  /* (count) */
+    char *errors;                        /* (count, CVY_ERROR_SIZE): sentences about those without an answer */
+
+    double arrived;            /* on the clock, when it was put into the queue */
+    void (*done)(void *owner); /* called by the network's thread when it is answered */
+    void *owner;
+    struct cvy_job *next;
+};
+
+struct cvy_served {
+    char *name;
+    bool detects;
+    const char *arch;
+    int classes, image_size; /* of detectors no image size: any goes in */
+    cvy_classifier *classifier;
+    cvy_detector *detector;
+    struct cvy_network_metrics metrics;
+
+    int max_batch, max_queue;
+    double max_delay;      /* seconds */
+    pthread_mutex_t *turn; /* held while computing: networks share the cores by taking turns */
+    pthread_t thread;
+    pthread_mutex_t mutex;  /* guards what follows */
+    pthread_cond_t changed; /* of the queue, or of `state` */
+    struct cvy_job *first, **last;
+    int waiting; /* images in the queue */
+    enum { CVY_SERVED_LOADING, CVY_SERVED_READY, CVY_SERVED_FAILED, CVY_SERVED_ENDING } state;
+    bool started;
+    cvy_status failed;
+    char failure[CVY_ERROR_SIZE];
+    struct cvy_classifier_options options; /* while loading */
+};
+
+/* Starts the thread, which loads the network. `options` and what they point to stay until cvy_served_wait. */
+CVY_CHECKED cvy_status cvy_served_start(struct cvy_served *served, const char *name,
+                                        const struct cvy_classifier_options *options);
+/* Waits until it is loaded, with what failed. */
+CVY_CHECKED cvy_status cvy_served_wait(struct cvy_served *served);
+/* Ends the thread after all jobs in the queue are done; further ones are refused. For a zeroed one both do nothing. */
+void cvy_served_end(struct cvy_served *served);
+void cvy_served_release(struct cvy_served *served);
+
+/* Memory for the answers of job->count images. */
+CVY_CHECKED cvy_status cvy_job_prepare(struct cvy_job *job, const struct cvy_served *served);
+void cvy_job_release(struct cvy_job *job);
+/* The sentence about an image. */
+char *cvy_job_error(const struct cvy_job *job, int image);
+/* CVY_UNAVAILABLE: too many images wait, or the server ends; `done` is not called then. */
+CVY_CHECKED cvy_status cvy_served_put(struct cvy_served *served, struct cvy_job *job);
+/* Its lines among those of the other networks: `part` 0 counts requests' seconds in the queue, 1 in a batch, 2 images
+ * of batches, 3 images, 4 bad ones, 5 those that wait. */
+enum { CVY_SERVED_METRICS = 6 };
+void cvy_served_put_metrics(struct cvy_text *text, struct cvy_served *served, int part);
+
+#endif
