@@ -14,6 +14,7 @@
 #include "network/split.h"
 #include "ops/ops.h"
 #include "report/drawing/draw.h"
+#include "serve/library.h"
 #include "weights/model_variant.h"
 #include "weights/published.h"
 
@@ -233,6 +234,8 @@ static cvy_status gather(struct cvy_info_facts *facts, const struct cvy_info_opt
             return cvy_fail(CVY_USAGE, "option --plan needs a network or a weights file");
         facts->drawing.name = "drawing";
         (void)cvy_draw_text(facts->drawing.text, &facts->drawing.available);
+        facts->serving.name = "server";
+        (void)cvy_server_text(facts->serving.text, &facts->serving.available);
         find_mpis(facts);
         return cvy_info_find_devices(facts, options->threads);
     }

@@ -27,7 +27,7 @@ struct cvy_info_memory {
 /* Everything that `info` prints; absent parts are zero. */
 struct cvy_info_facts {
     bool machine; /* no subject: build and machine */
-    struct cvy_info_device devices[CVY_INFO_DEVICES], drawing, mpis[CVY_INFO_MPIS];
+    struct cvy_info_device devices[CVY_INFO_DEVICES], drawing, serving, mpis[CVY_INFO_MPIS];
     const char *file; /* a weights file, NULL for an architecture */
     struct cvy_checkpoint_info weights;
     const struct cvy_architecture *architecture;

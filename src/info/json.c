@@ -8,6 +8,16 @@
 #include "info/info_internal.h"
 #include "ops/ops.h"
 
+/* "name": {"available", "description" or "reason"} */
+static void put_available(struct cvy_json *json, const struct cvy_info_device *one)
+{
+    cvy_json_key(json, one->name);
+    cvy_json_begin_object(json);
+    cvy_json_put_bool(json, "available", one->available);
+    cvy_json_put_string(json, one->available ? "description" : "reason", one->text);
+    cvy_json_end_object(json);
+}
+
 static void machine_json(const struct cvy_info_facts *facts, struct cvy_json *json)
 {
     cvy_json_put_string(json, "version", cvy_version());
@@ -34,11 +44,8 @@ static void machine_json(const struct cvy_info_facts *facts, struct cvy_json *js
         cvy_json_end_object(json);
     }
     cvy_json_end_array(json);
-    cvy_json_key(json, "drawing");
-    cvy_json_begin_object(json);
-    cvy_json_put_bool(json, "available", facts->drawing.available);
-    cvy_json_put_string(json, facts->drawing.available ? "description" : "reason", facts->drawing.text);
-    cvy_json_end_object(json);
+    put_available(json, &facts->drawing);
+    put_available(json, &facts->serving);
     cvy_json_key(json, "mpi");
     cvy_json_begin_array(json);
     for (int i = 0; i < CVY_INFO_MPIS; i++) {

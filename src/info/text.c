@@ -75,19 +75,23 @@ static void peaks_text(const struct cvy_info_facts *facts, struct cvy_text *text
     cvy_text_puts(text, "\n");
 }
 
+static void available_text(const struct cvy_info_device *one, struct cvy_text *text)
+{
+    cvy_text_printf(text, "%-8s  %s%s\n", one->name, one->available ? "" : "missing: ", one->text);
+}
+
 static void machine_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
     cvy_text_printf(text, "convoy %s\n", cvy_version());
     cvy_text_printf(text, "CPU       %s, %s, %s\n", cvy_cpu_name(), cvy_counted(cvy_default_threads(), "thread"),
                     cvy_cpu_features());
     peaks_text(facts, text);
-    for (int i = 0; i <= CVY_INFO_DEVICES; i++) {
-        const struct cvy_info_device *one = i < CVY_INFO_DEVICES ? &facts->devices[i] : &facts->drawing;
-        cvy_text_printf(text, "%-8s  %s%s\n", one->name, one->available ? "" : "missing: ", one->text);
-    }
+    for (int i = 0; i < CVY_INFO_DEVICES; i++)
+        available_text(&facts->devices[i], text);
+    available_text(&facts->drawing, text);
+    available_text(&facts->serving, text);
     for (int i = 0; i < CVY_INFO_MPIS; i++)
-        cvy_text_printf(text, "%-8s  %s%s\n", facts->mpis[i].name,
-                        facts->mpis[i].available ? "" : "missing: ", facts->mpis[i].text);
+        available_text(&facts->mpis[i], text);
     cvy_text_puts(text, "networks ");
     for (size_t i = 0; cvy_architecture_at(i); i++)
         cvy_text_printf(text, " %s", cvy_architecture_at(i)->name);

@@ -14,6 +14,7 @@
     FUNCTION(destroy_post_processor)                                                                                   \
     FUNCTION(destroy_response)                                                                                         \
     FUNCTION(get_connection_values)                                                                                    \
+    FUNCTION(get_version)                                                                                              \
     FUNCTION(lookup_connection_value)                                                                                  \
     FUNCTION(post_process)                                                                                             \
     FUNCTION(queue_response)                                                                                           \

@@ -7,10 +7,12 @@ make_shapes data 2 1
 # ---- info ----
 expect 0 "$convoy" info && expect_text out '^networks .* resnet152 .*resnext101-32x8d .*se-resnext101-32x4d .*ssd320$'
 expect_text out '^drawing +(cairo [0-9.]+|missing: nothing can be drawn without cairo: .*)$'
+expect_text out '^server +(libmicrohttpd [0-9.]+|missing: (a server takes libmicrohttpd|this build has no server).*)$'
 expect_text out '^openmpi +(Open MPI [0-9.]+|missing: this build has no module for Open MPI .*)$'
 expect_text out '^mpich +(MPICH [0-9.]+|missing: this build has no module for MPICH .*)$'
 expect 0 "$convoy" info --format json
 expect_text out '"mpi": \[\{"name": "openmpi", "available": (true, "description"|false, "reason")'
+expect_text out '"server": \{"available": (true, "description": "libmicrohttpd|false, "reason": ")'
 expect_text out '"drawing": \{"available": (true, "description": "cairo [0-9.]+"|false, "reason": "nothing can be drawn .*")\}'
 expect 0 "$convoy" info seresnext101_32x4d --image-size 64 --batch-size 3
 expect_text out '^network +se-resnext101-32x4d$'
