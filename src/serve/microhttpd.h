@@ -9,14 +9,11 @@
 /* The functions that are used; cvy_mhd.start_daemon() is MHD_start_daemon(). */
 #define CVY_MHD_FUNCTIONS(FUNCTION)                                                                                    \
     FUNCTION(add_response_header)                                                                                      \
-    FUNCTION(create_post_processor)                                                                                    \
     FUNCTION(create_response_from_buffer)                                                                              \
-    FUNCTION(destroy_post_processor)                                                                                   \
     FUNCTION(destroy_response)                                                                                         \
     FUNCTION(get_connection_values)                                                                                    \
     FUNCTION(get_version)                                                                                              \
     FUNCTION(lookup_connection_value)                                                                                  \
-    FUNCTION(post_process)                                                                                             \
     FUNCTION(queue_response)                                                                                           \
     FUNCTION(quiesce_daemon)                                                                                           \
     FUNCTION(resume_connection)                                                                                        \

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "serve/answers.h"
+#include "serve/form.h"
 #include "serve/inference.h"
 #include "serve/microhttpd.h"
 #include "serve/served.h"
@@ -24,17 +25,11 @@ struct cvy_request {
     double began;
     bool coming; /* there is a body, of which more may come */
 
-    /* The body. A form's files lie in it one after the other. */
     struct cvy_body_budget *budget;
     uint8_t *body;
     size_t size, capacity;
-    bool is_form; /* the body is a form, which `form` reads as long as it comes */
-    struct MHD_PostProcessor *form;
-    struct cvy_part {
-        char *name;
-        size_t at, size;
-    } * parts;
-    int part_count, part_capacity;
+    char boundary[CVY_FORM_BOUNDARY]; /* between the parts of a form; "": the body is none */
+    struct cvy_form form;
     cvy_status refused; /* why the body is not taken; what still comes of it is passed over */
     char refusal[CVY_ERROR_SIZE];
     bool too_large;                /* that is why */
@@ -45,7 +40,7 @@ struct cvy_request {
     struct cvy_served *served; /* NULL: no network is asked */
     struct cvy_answer_options options;
     struct cvy_inference inference;
-    struct cvy_image *images; /* of parts */
+    struct cvy_image *images; /* of the body */
     struct cvy_job job;
     /* The body comes; or it is passed over, and then `response` sent; a network has the job; the answer is sent. */
     enum { CVY_REQUEST_COMES, CVY_REQUEST_PASSES, CVY_REQUEST_WAITS, CVY_REQUEST_ANSWERED } state;
@@ -57,8 +52,6 @@ struct cvy_request *cvy_request_new(struct cvy_server *server, struct MHD_Connec
 void cvy_request_free(struct cvy_request *request);
 /* Make room for a body whose size is known. CVY_UNAVAILABLE: other requests have taken what there is. */
 CVY_CHECKED cvy_status cvy_request_reserve(struct cvy_request *request, size_t size);
-/* The body is a form (multipart/form-data). False: it says no boundary of its parts, or there is no memory. */
-bool cvy_request_begin_form(struct cvy_request *request);
 /* The next bytes of the body; what is wrong with them is kept in `refused`. False: what is to be passed over has no
  * end.
  */

@@ -276,7 +276,7 @@ static enum MHD_Result begin_body(struct cvy_request *request)
     if (encoding && strcasecmp(encoding, "identity") != 0)
         return send_error(request, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "bodies are taken as they are, not compressed");
     if (request->endpoint != CVY_ENDPOINT_INFER && type && strncasecmp(type, "multipart/", 10) == 0 &&
-        !cvy_request_begin_form(request))
+        !cvy_form_boundary(type, request->boundary))
         return send_error(request, MHD_HTTP_BAD_REQUEST, "the form says no boundary of its parts");
     if (!length || !read_size(length, &size))
         return MHD_YES;
@@ -401,12 +401,6 @@ enum MHD_Result cvy_route_end(struct cvy_request *request)
 {
     cvy_status status = CVY_OK;
 
-    if (request->form) { /* its last bytes come now */
-        const enum MHD_Result whole = cvy_mhd.destroy_post_processor(request->form);
-        request->form = NULL;
-        if (whole != MHD_YES && request->refused == CVY_OK)
-            return send_error(request, MHD_HTTP_BAD_REQUEST, "the form ends within a part");
-    }
     if (request->refused != CVY_OK) {
         return send_error(request, request->too_large ? MHD_HTTP_CONTENT_TOO_LARGE : code_of(request->refused),
                           request->refusal);

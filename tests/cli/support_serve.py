@@ -156,6 +156,22 @@ def test_answers():
     for answer, expected in zip(answers[:1] + answers[3:], classified):
         assert answer["file"] == expected["file"]
         same_class(answer, expected, 10)
+    # In two pieces, wherever they end: one file, not an empty one and one.
+    body, headers = form([("image", "in pieces.jpg", read(files[0]))])
+    begin = body.index(read(files[0]))
+    for cut in [1, begin - 3, *range(begin, begin + 6), len(body) - 20, len(body) - 1]:
+        link = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
+        link.connect()
+        link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.putrequest("POST", "/classify")
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            link.putheader(name, value)
+        link.endheaders(body[:cut])
+        time.sleep(0.02)
+        link.send(body[cut:])
+        answers = json.loads(link.getresponse().read())
+        assert [answer["file"] for answer in answers] == ["in pieces.jpg"], (cut, answers)
+        same_class(answers[0], classified[0], 5)
     # A detector's.
     status, answers = ask_json("POST", "/detect?threshold=0", read(pictures[0]))
     assert status == 200 and answers[0]["file"] == "image"
