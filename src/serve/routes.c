@@ -343,6 +343,42 @@ static enum MHD_Result begin_protocol(struct cvy_request *request, const struct 
     return send_error(request, MHD_HTTP_NOT_FOUND, "there is nothing at this address");
 }
 
+/* ---- where a request ends ---- */
+
+struct framing {
+    int lengths, encodings;
+    bool chunked;
+};
+
+static enum MHD_Result count_framing(void *context, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    struct framing *framing = context;
+
+    (void)kind;
+    if (strcasecmp(key, "Content-Length") == 0) {
+        framing->lengths++;
+    } else if (strcasecmp(key, "Transfer-Encoding") == 0) {
+        framing->encodings++;
+        framing->chunked = value && strcasecmp(value, "chunked") == 0;
+    }
+    return MHD_YES;
+}
+
+bool cvy_route_has_end(struct cvy_request *request)
+{
+    struct framing framing = {0};
+
+    cvy_mhd.get_connection_values(request->connection, MHD_HEADER_KIND, count_framing, &framing);
+    return framing.lengths + framing.encodings <= 1 && (framing.encodings == 0 || framing.chunked);
+}
+
+enum MHD_Result cvy_route_refuse_end(struct cvy_request *request)
+{
+    request->coming = false; /* it is not known what would come */
+    return send_error(request, MHD_HTTP_BAD_REQUEST,
+                      "where the request ends is said by one Content-Length, or by Transfer-Encoding: chunked");
+}
+
 bool cvy_route_has_body(const char *method)
 {
     return strcmp(method, "POST") == 0 || strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0;
@@ -354,7 +390,7 @@ enum MHD_Result cvy_route_begin(struct cvy_request *request, const char *url, co
     struct cvy_text text = {0};
     struct address address;
 
-    cvy_log(CVY_LOG_DEBUG, "%s %s", method, cvy_quote(url));
+    cvy_log(CVY_LOG_DEBUG, "%s %s", cvy_quote(method), cvy_quote(url));
     if (!split(url, &address))
         return send_error(request, MHD_HTTP_NOT_FOUND, "there is nothing at this address");
     if (address.count == 1 && is(&address, 0, "classify"))

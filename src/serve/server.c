@@ -34,6 +34,8 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
         if (!request)
             return MHD_NO;
         atomic_fetch_add(&server->requests, 1);
+        if (!cvy_route_has_end(request))
+            return cvy_route_refuse_end(request);
         /* What has no body is answered in the next call: an answer before a request's end ends the connection. */
         request->coming = cvy_route_has_body(method);
         return request->coming ? cvy_route_begin(request, url, method) : MHD_YES;

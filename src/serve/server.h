@@ -24,6 +24,10 @@ struct cvy_server {
     atomic_int requests, jobs; /* that are open; of those, jobs that a network has */
 };
 
+/* False: its headers contradict each other about where it ends, and a proxy before the server may have read another
+ * end. Such a request is refused, and its connection closed. */
+bool cvy_route_has_end(struct cvy_request *request);
+enum MHD_Result cvy_route_refuse_end(struct cvy_request *request);
 bool cvy_route_has_body(const char *method);
 /* What a request asks for, by its address and method. It is answered at once unless it asks a network something. */
 enum MHD_Result cvy_route_begin(struct cvy_request *request, const char *url, const char *method);

@@ -335,6 +335,24 @@ def test_refusals():
     wrong("its network detects", {"inputs": [texts], "outputs": [{"name": "scores", "parameters": {"classification": 1}}]},
           "checkpoint")
     wrong("between 0 and 1", {"inputs": [texts], "parameters": {"threshold": 2}}, "checkpoint")
+    # Two opinions about where a request ends: nothing of what follows it is taken for another one.
+    second = b"GET /v2/models HTTP/1.1\r\nHost: x\r\n\r\n"
+    for method in (b"POST /classify", b"GET /v2"):
+        for headers, body in ((b"Content-Length: 3\r\nContent-Length: 4", b"abc"),
+                              (b"Content-Length: 4\r\nTransfer-Encoding: chunked", b"3\r\nabc\r\n0\r\n\r\n"),
+                              (b"Transfer-Encoding: chunked\r\nContent-Length: 4", b"3\r\nabc\r\n0\r\n\r\n"),
+                              (b"Transfer-Encoding: gzip\r\nContent-Length: 3", b"abc"),
+                              (b"Transfer-Encoding: identity", b""),
+                              (b"Content-Length: -1", b"")):
+            with socket.create_connection((address.hostname, address.port), timeout=60) as link:
+                link.sendall(method + b" HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n\r\n" + body + second)
+                answer = b""
+                try:
+                    while data := link.recv(10000):
+                        answer += data
+                except ConnectionResetError: # closed before it has read all
+                    pass
+            assert answer.startswith(b"HTTP/1.1 400 ") and b"models" not in answer, (method, headers, answer)
     # What is no HTTP, and what says nothing any more, hurts nobody.
     with socket.create_connection((address.hostname, address.port)) as link:
         link.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 no HTTP\r\n\r\n")
