@@ -19,7 +19,8 @@ static void handle_signal(int number)
 {
     if (stopped++) {
         signal(number, SIG_DFL);
-        raise(number);
+        raise(number); /* when this handler returns */
+        return;        /* the server may be half closed */
     }
     cvy_server_stop(server);
 }
