@@ -389,7 +389,7 @@ static void *serve(void *argument)
     return NULL;
 }
 
-cvy_status cvy_served_start(struct cvy_served *served, const char *name, const struct cvy_classifier_options *options)
+cvy_status cvy_served_init(struct cvy_served *served, const char *name, const struct cvy_classifier_options *options)
 {
     pthread_condattr_t attributes;
 
@@ -406,6 +406,11 @@ cvy_status cvy_served_start(struct cvy_served *served, const char *name, const s
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&served->changed, &attributes);
     pthread_condattr_destroy(&attributes);
+    return CVY_OK;
+}
+
+cvy_status cvy_served_start(struct cvy_served *served)
+{
     served->started = cvy_thread_start(&served->thread, serve, served);
     return served->started ? CVY_OK : cvy_fail(CVY_FAILED, "a network's thread cannot be started");
 }

@@ -53,9 +53,11 @@ struct cvy_served {
     struct cvy_classifier_options options; /* while loading */
 };
 
-/* Starts the thread, which loads the network. `options` and what they point to stay until cvy_served_wait. */
-CVY_CHECKED cvy_status cvy_served_start(struct cvy_served *served, const char *name,
-                                        const struct cvy_classifier_options *options);
+/* `options` and what they point to stay until cvy_served_wait. Released by the caller in any case. */
+CVY_CHECKED cvy_status cvy_served_init(struct cvy_served *served, const char *name,
+                                       const struct cvy_classifier_options *options);
+/* Starts the thread, which loads the network. */
+CVY_CHECKED cvy_status cvy_served_start(struct cvy_served *served);
 /* Waits until it is loaded, with what failed. */
 CVY_CHECKED cvy_status cvy_served_wait(struct cvy_served *served);
 /* Ends the thread after all jobs in the queue are done; further ones are refused. For a zeroed one both do nothing. */

@@ -129,7 +129,9 @@ static cvy_status open_listener(const struct cvy_server_options *options, int *l
     if (error != 0)
         return cvy_fail(CVY_UNAVAILABLE, "%s is no address of this machine: %s", cvy_quote(options->bind),
                         gai_strerror(error));
-    status = listen_at(addresses, listener);
+    status = CVY_UNAVAILABLE;
+    for (const struct addrinfo *a = addresses; a && status != CVY_OK; a = a->ai_next) /* of "localhost" two, say */
+        status = listen_at(a, listener);
     if (status != CVY_OK)
         status = cvy_fail_errno(status, "cannot listen at port %d of %s", options->port, cvy_quote(options->bind));
     freeaddrinfo(addresses);
@@ -188,13 +190,8 @@ static void split_name(const char *weights, const char **file, char *name, size_
         *c = name_character(*c) ? *c : '-';
 }
 
-static cvy_status start_network(struct cvy_server *server, const struct cvy_server_options *options, int index)
+static cvy_status check_name(const struct cvy_server *server, int index, const char *name)
 {
-    struct cvy_classifier_options network = options->network;
-    struct cvy_served *served = &server->networks[index];
-    char name[128];
-
-    split_name(options->weights[index], &network.weights, name, sizeof name);
     for (const char *c = name; *c; c++) {
         if (!name_character(*c))
             return cvy_fail(CVY_USAGE, "%s cannot name a network: letters, digits and . _ - can", cvy_quote(name));
@@ -203,12 +200,23 @@ static cvy_status start_network(struct cvy_server *server, const struct cvy_serv
         if (strcmp(server->networks[i].name, name) == 0)
             return cvy_fail(CVY_USAGE, "two networks are called %s: NAME=FILE gives one another name", cvy_quote(name));
     }
+    return CVY_OK;
+}
+
+static cvy_status name_network(struct cvy_server *server, const struct cvy_server_options *options, int index)
+{
+    struct cvy_classifier_options network = options->network;
+    struct cvy_served *served = &server->networks[index];
+    char name[128];
+
+    split_name(options->weights[index], &network.weights, name, sizeof name);
+    CVY_TRY(check_name(server, index, name));
     network.batch_size = options->max_batch_size;
     served->turn = &server->turn;
     served->max_batch = options->max_batch_size;
     served->max_queue = options->max_queue_size;
     served->max_delay = 1e-6 * options->max_queue_delay;
-    return cvy_served_start(served, name, &network);
+    return cvy_served_init(served, name, &network);
 }
 
 static cvy_status start_networks(struct cvy_server *server, const struct cvy_server_options *options)
@@ -218,8 +226,10 @@ static cvy_status start_networks(struct cvy_server *server, const struct cvy_ser
         return cvy_fail_memory((size_t)options->count * sizeof *server->networks, "the networks");
     for (int i = 0; i < options->count; i++) {
         server->count = i + 1;
-        CVY_TRY(start_network(server, options, i));
+        CVY_TRY(name_network(server, options, i)); /* all of them first: mistakes are not told after minutes */
     }
+    for (int i = 0; i < options->count; i++)
+        CVY_TRY(cvy_served_start(&server->networks[i]));
     for (int i = 0; i < options->count; i++)
         CVY_TRY(cvy_served_wait(&server->networks[i]));
     return CVY_OK;

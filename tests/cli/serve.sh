@@ -29,6 +29,15 @@ expect_sentence 2 '"a b" cannot name a network' "$convoy" -q serve --weights "a 
 expect_sentence 2 'option --max-batch-size' "$convoy" -q serve --weights $weights --max-batch-size 0
 expect_sentence 69 'no\.such\.host' "$convoy" -q serve --weights $weights --port 0 --bind no.such.host
 
+# What is loading does not hold up who has seen enough.
+checks=$((checks + 1))
+"$convoy" -q serve --weights $weights --max-batch-size 2048 --port 0 >server.out 2>server.err &
+loading=$!
+sleep 0.2
+kill -TERM $loading
+wait $loading
+[ $? = 143 ] && [ ! -s server.out ] || fail "SIGTERM does not end a server that is loading: $(cat server.out server.err)"
+
 # ---- a server ----
 start() { # OPTIONS...: $server is its process, $address where it listens
     "$convoy" serve --port 0 "$@" >server.out 2>server.err &
@@ -52,6 +61,16 @@ start --weights shapes=$weights --weights found/checkpoint.safetensors
 expect_text server.err '^shapes classifies$'
 expect_text server.err '^checkpoint detects$'
 expect_sentence 69 "cannot listen at port ${address##*:}" "$convoy" -q serve --weights $weights --port "${address##*:}"
+
+# More addresses than one, and one of IPv6, where there is such a thing.
+if grep -q '^0*1 ' /proc/net/if_inet6 2>/dev/null; then
+    first=$server taken=$address
+    start --weights shapes=$weights --bind ::1
+    expect_text server.out '^listening on http://\[::1\]:[0-9]*$'
+    expect 0 client "$address" alive /dev/null /dev/null
+    stop TERM
+    server=$first address=$taken
+fi
 
 # The answers are those of the other verbs.
 images=(data/val/*/*.jpg)

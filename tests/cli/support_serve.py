@@ -17,7 +17,7 @@ import urllib.parse
 
 address = urllib.parse.urlsplit(sys.argv[1])
 part = sys.argv[2]
-classified, detected = (json.load(open(path)) for path in sys.argv[3:5])
+classified, detected = (json.load(open(path)) if path != "/dev/null" else [] for path in sys.argv[3:5])
 files = [answer["file"] for answer in classified]
 pictures = [answer["file"] for answer in detected]
 side = 32
@@ -128,6 +128,10 @@ def test_pages():
     assert [o["name"] for o in model["outputs"]] == ["boxes", "scores", "class_ids", "count"]
     status, headers, body = ask("HEAD", "/v2/models/shapes")
     assert status == 200 and body == b"" and int(headers["Content-Length"]) > 100
+
+
+def test_alive():
+    assert ask_json("GET", "/v2/health/live") == (200, {"live": True})
 
 
 def test_answers():
