@@ -217,19 +217,6 @@ static void count_batch(struct cvy_served *served, const struct batch *batch, do
     pthread_mutex_unlock(&metrics->mutex);
 }
 
-static void run_batch(struct cvy_served *served, struct batch *batch)
-{
-    pthread_mutex_lock(served->turn);
-    const double began = cvy_clock();
-    compute_batch(served, batch);
-    pthread_mutex_unlock(served->turn);
-    count_batch(served, batch, began, cvy_clock());
-    for (struct cvy_job *job = batch->first, *next; job; job = next) {
-        next = job->next; /* the job is its owner's from here on */
-        job->done(job->owner);
-    }
-}
-
 /* ---- the queue ---- */
 
 /* How many images to take: as many as there are, but that batches are powers of two, or the largest one: of others a
@@ -245,9 +232,10 @@ static int batch_size(const struct cvy_served *served)
     return size;
 }
 
-/* Takes jobs of one kind from the front: at least one, and no more images than make a batch. */
+/* Takes jobs of one kind from the front: at least one, and no more images than make a batch. There are some. */
 static void take_jobs(struct cvy_served *served, struct batch *batch)
 {
+    pthread_mutex_lock(&served->mutex);
     const int most = batch_size(served);
     struct cvy_job **end = &served->first;
 
@@ -262,10 +250,11 @@ static void take_jobs(struct cvy_served *served, struct batch *batch)
     if (!served->first)
         served->last = &served->first;
     served->waiting -= batch->count;
+    pthread_mutex_unlock(&served->mutex);
 }
 
-/* Waits for a batch. False: the server ends and nothing waits any more. */
-static bool next_batch(struct cvy_served *served, struct batch *batch)
+/* Waits until a batch is due. False: the server ends and nothing waits any more. */
+static bool wait_for_jobs(struct cvy_served *served)
 {
     pthread_mutex_lock(&served->mutex);
     while (!served->first && served->state != CVY_SERVED_ENDING)
@@ -278,10 +267,25 @@ static bool next_batch(struct cvy_served *served, struct batch *batch)
             break;
     }
     const bool some = served->first != NULL;
-    if (some)
-        take_jobs(served, batch);
     pthread_mutex_unlock(&served->mutex);
     return some;
+}
+
+/* What has come until other networks have had their turns is in the batch, too. */
+static void run_batch(struct cvy_served *served)
+{
+    struct batch batch;
+
+    cvy_turn_take(served->turn);
+    take_jobs(served, &batch);
+    const double began = cvy_clock();
+    compute_batch(served, &batch);
+    cvy_turn_give(served->turn);
+    count_batch(served, &batch, began, cvy_clock());
+    for (struct cvy_job *job = batch.first, *next; job; job = next) {
+        next = job->next; /* the job is its owner's from here on */
+        job->done(job->owner);
+    }
 }
 
 cvy_status cvy_served_put(struct cvy_served *served, struct cvy_job *job)
@@ -369,14 +373,13 @@ static cvy_status warm_up(struct cvy_served *served)
 static void *serve(void *argument)
 {
     struct cvy_served *served = argument;
-    struct batch batch;
     cvy_status status;
 
-    pthread_mutex_lock(served->turn);
+    cvy_turn_take(served->turn);
     status = open_network(served);
     if (status == CVY_OK)
         status = warm_up(served);
-    pthread_mutex_unlock(served->turn);
+    cvy_turn_give(served->turn);
     pthread_mutex_lock(&served->mutex);
     served->failed = status;
     cvy_error_get(served->failure, sizeof served->failure);
@@ -384,8 +387,8 @@ static void *serve(void *argument)
         served->state = status == CVY_OK ? CVY_SERVED_READY : CVY_SERVED_FAILED;
     pthread_cond_broadcast(&served->changed);
     pthread_mutex_unlock(&served->mutex);
-    while (status == CVY_OK && next_batch(served, &batch))
-        run_batch(served, &batch);
+    while (status == CVY_OK && wait_for_jobs(served))
+        run_batch(served);
     return NULL;
 }
 

@@ -8,6 +8,7 @@
 #include "convoy/detect.h"
 #include "convoy/infer.h"
 #include "serve/metrics.h"
+#include "serve/turn.h"
 
 /* What one request wants of a network, and gets. The images and the tensor are the request's. */
 struct cvy_job {
@@ -40,7 +41,7 @@ struct cvy_served {
 
     int max_batch, max_queue;
     double max_delay;      /* seconds */
-    pthread_mutex_t *turn; /* held while computing: networks share the cores by taking turns */
+    struct cvy_turn *turn; /* held while computing */
     pthread_t thread;
     pthread_mutex_t mutex;  /* guards what follows */
     pthread_cond_t changed; /* of the queue, or of `state` */

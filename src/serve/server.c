@@ -264,7 +264,7 @@ cvy_status cvy_server_open(const struct cvy_server_options *options, cvy_server 
     server = cvy_calloc(1, sizeof *server);
     if (!server)
         return cvy_fail_memory(sizeof *server, "a server");
-    pthread_mutex_init(&server->turn, NULL);
+    cvy_turn_init(&server->turn);
     sem_init(&server->stop, 0, 0);
     cvy_request_metrics_init(&server->metrics);
     server->started = cvy_wall_clock();
@@ -343,7 +343,7 @@ void cvy_server_close(cvy_server *server)
         cvy_served_release(&server->networks[i]);
     cvy_free(server->networks);
     pthread_mutex_destroy(&server->metrics.mutex);
-    pthread_mutex_destroy(&server->turn);
+    cvy_turn_release(&server->turn);
     sem_destroy(&server->stop);
     cvy_free(server);
 }

@@ -15,7 +15,7 @@ struct cvy_server {
     char address[128];
     struct cvy_served *networks; /* (count) */
     int count;
-    pthread_mutex_t turn; /* of the networks */
+    struct cvy_turn turn; /* of the networks */
     struct cvy_body_budget budget;
     struct cvy_request_metrics metrics;
     double started; /* Unix seconds */
