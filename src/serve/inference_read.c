@@ -91,9 +91,14 @@ static cvy_status read_bool(const struct cvy_json_stream *stream, const struct c
 static cvy_status add_number(struct reader *reader, const struct cvy_json_stream *stream,
                              const struct cvy_json_event *event)
 {
+    const size_t side = (size_t)reader->served->image_size;
     struct cvy_json_number number;
 
     CVY_TRY(cvy_json_read_number(stream, event, &number));
+    if (reader->served->detects)
+        return CVY_OK; /* its input will be refused */
+    if (reader->number_count == CVY_INFERENCE_IMAGES * 3 * side * side)
+        return cvy_json_refuse(stream, "no input has so many numbers");
     if (reader->number_count == reader->number_capacity) {
         const size_t capacity = 2 * reader->number_capacity + 1024;
         float *numbers = cvy_realloc(reader->numbers, capacity, sizeof *numbers);
@@ -226,7 +231,9 @@ static cvy_status take_tensor(struct reader *reader, int64_t images)
     } else {
         if (reader->number_count != (size_t)(images * floats) || reader->text_count > 0)
             return refuse("the data of input %s are not as many numbers as its shape says", reader->name);
-        reader->inference->tensor = reader->numbers;
+        /* Without the room for more: the request may wait for a while. Where that fails it stays as it is. */
+        float *numbers = cvy_realloc(reader->numbers, reader->number_count, sizeof *numbers);
+        reader->inference->tensor = numbers ? numbers : reader->numbers;
         reader->numbers = NULL;
         reader->number_count = reader->number_capacity = 0;
     }

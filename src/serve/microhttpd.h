@@ -9,7 +9,7 @@
 /* The functions that are used; cvy_mhd.start_daemon() is MHD_start_daemon(). */
 #define CVY_MHD_FUNCTIONS(FUNCTION)                                                                                    \
     FUNCTION(add_response_header)                                                                                      \
-    FUNCTION(create_response_from_buffer)                                                                              \
+    FUNCTION(create_response_from_buffer_with_free_callback)                                                           \
     FUNCTION(destroy_response)                                                                                         \
     FUNCTION(get_connection_values)                                                                                    \
     FUNCTION(get_version)                                                                                              \

@@ -24,35 +24,60 @@ struct cvy_request *cvy_request_new(struct cvy_server *server, struct MHD_Connec
     return request;
 }
 
+void cvy_request_drop_body(struct cvy_request *request)
+{
+    cvy_free(request->body);
+    request->body = NULL;
+    request->size = 0;
+}
+
+void cvy_request_drop_work(struct cvy_request *request)
+{
+    cvy_form_release(&request->form);
+    cvy_free(request->images);
+    request->images = NULL;
+    cvy_inference_release(&request->inference);
+    cvy_job_release(&request->job);
+    cvy_request_drop_body(request);
+    atomic_fetch_sub(&request->budget->used, request->capacity);
+    request->capacity = 0;
+}
+
 void cvy_request_free(struct cvy_request *request)
 {
     if (!request)
         return;
-    cvy_form_release(&request->form);
-    cvy_free(request->images);
-    cvy_inference_release(&request->inference);
-    cvy_job_release(&request->job);
+    cvy_request_drop_work(request);
     if (request->response)
         cvy_mhd.destroy_response(request->response);
-    cvy_free(request->body);
-    atomic_fetch_sub(&request->budget->used, request->capacity);
     cvy_free(request);
 }
 
-cvy_status cvy_request_reserve(struct cvy_request *request, size_t size)
+static cvy_status fail_busy(void)
+{
+    return cvy_fail(CVY_UNAVAILABLE, "too many requests at once: try again later");
+}
+
+cvy_status cvy_request_expect(struct cvy_request *request, size_t size)
+{
+    const struct cvy_body_budget *budget = request->budget;
+
+    request->too_large = size > budget->one;
+    if (request->too_large)
+        return cvy_fail(CVY_USAGE, "a body has at most %zu bytes here", budget->one);
+    request->expected = size;
+    return atomic_load(&budget->used) + size <= budget->all ? CVY_OK : fail_busy();
+}
+
+static cvy_status reserve(struct cvy_request *request, size_t size)
 {
     struct cvy_body_budget *budget = request->budget;
     const size_t more = size - request->capacity;
     uint8_t *body;
 
-    if (size <= request->capacity)
-        return CVY_OK;
-    request->too_large = size > budget->one;
-    if (request->too_large)
-        return cvy_fail(CVY_USAGE, "a body has at most %zu bytes here", budget->one);
     if (atomic_fetch_add(&budget->used, more) + more > budget->all) {
         atomic_fetch_sub(&budget->used, more);
-        return cvy_fail(CVY_UNAVAILABLE, "too many requests at once: try again later");
+        return fail_busy();
     }
     body = cvy_realloc(request->body, size, 1);
     if (!body) {
@@ -66,14 +91,17 @@ cvy_status cvy_request_reserve(struct cvy_request *request, size_t size)
 
 static cvy_status append(struct cvy_request *request, const char *bytes, size_t size)
 {
+    const size_t least = request->size + size;
     size_t capacity = 2 * request->capacity + FIRST_CAPACITY;
 
-    if (size > request->capacity - request->size) {
+    if (least > request->budget->one)
+        return cvy_request_expect(request, least); /* which refuses it */
+    if (least > request->capacity) {
         if (capacity > request->budget->one)
             capacity = request->budget->one;
-        if (capacity < request->size + size)
-            capacity = request->size + size; /* refused where that is too much */
-        CVY_TRY(cvy_request_reserve(request, capacity));
+        if (least <= request->expected && capacity > request->expected)
+            capacity = request->expected;
+        CVY_TRY(reserve(request, capacity > least ? capacity : least));
     }
     memcpy(request->body + request->size, bytes, size);
     request->size += size;
@@ -87,8 +115,10 @@ bool cvy_request_take(struct cvy_request *request, const char *bytes, size_t siz
         return request->passed_over / PASSED_OVER <= request->budget->one;
     }
     request->refused = append(request, bytes, size);
-    if (request->refused != CVY_OK)
+    if (request->refused != CVY_OK) {
         cvy_error_get(request->refusal, sizeof request->refusal);
+        cvy_request_drop_work(request);
+    }
     return true;
 }
 

@@ -28,6 +28,7 @@ struct cvy_request {
     struct cvy_body_budget *budget;
     uint8_t *body;
     size_t size, capacity;
+    size_t expected;                  /* bytes, as its Content-Length says; 0: it does not */
     char boundary[CVY_FORM_BOUNDARY]; /* between the parts of a form; "": the body is none */
     struct cvy_form form;
     cvy_status refused; /* why the body is not taken; what still comes of it is passed over */
@@ -50,8 +51,13 @@ struct cvy_request {
 struct cvy_request *cvy_request_new(struct cvy_server *server, struct MHD_Connection *connection,
                                     struct cvy_body_budget *budget);
 void cvy_request_free(struct cvy_request *request);
-/* Make room for a body whose size is known. CVY_UNAVAILABLE: other requests have taken what there is. */
-CVY_CHECKED cvy_status cvy_request_reserve(struct cvy_request *request, size_t size);
+/* A body of so many bytes is to come: there is room only for what has come, lest clients that send nothing keep others
+ * out. CVY_USAGE: no body is so large (too_large); CVY_UNAVAILABLE: other requests have taken what there is. */
+CVY_CHECKED cvy_status cvy_request_expect(struct cvy_request *request, size_t size);
+/* Frees the body, of which everything has been read; it still counts, for what has been made of it takes as much. */
+void cvy_request_drop_body(struct cvy_request *request);
+/* Frees all that the answer was made of. */
+void cvy_request_drop_work(struct cvy_request *request);
 /* The next bytes of the body; what is wrong with them is kept in `refused`. False: what is to be passed over has no
  * end.
  */

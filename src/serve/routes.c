@@ -26,18 +26,18 @@ static void add_header(struct headers *headers, const char *name, const char *va
     headers->value[headers->count++] = value;
 }
 
-/* Sends the text, which is released. */
+/* Sends the text, which it takes over. */
 static enum MHD_Result send_text(struct cvy_request *request, unsigned code, struct cvy_text *text,
                                  struct headers *headers, const char *type)
 {
     struct MHD_Response *response = NULL;
 
-    if (!text->failed)
-        response =
-            cvy_mhd.create_response_from_buffer(text->length, text->text ? text->text : "", MHD_RESPMEM_MUST_COPY);
-    cvy_text_release(text);
-    if (!response)
+    if (!text->failed && text->text)
+        response = cvy_mhd.create_response_from_buffer_with_free_callback(text->length, text->text, cvy_free);
+    if (!response) {
+        cvy_text_release(text);
         return MHD_NO; /* the connection is closed */
+    }
     cvy_mhd.add_response_header(response, "Content-Type", type);
     for (int i = 0; i < headers->count; i++)
         cvy_mhd.add_response_header(response, headers->name[i], headers->value[i]);
@@ -280,7 +280,7 @@ static enum MHD_Result begin_body(struct cvy_request *request)
         return send_error(request, MHD_HTTP_BAD_REQUEST, "the form says no boundary of its parts");
     if (!length || !read_size(length, &size))
         return MHD_YES;
-    const cvy_status status = cvy_request_reserve(request, size);
+    const cvy_status status = cvy_request_expect(request, size);
     if (request->too_large)
         return send_error(request, MHD_HTTP_CONTENT_TOO_LARGE, cvy_error());
     return status == CVY_OK ? MHD_YES : send_failure(request, status);
@@ -419,8 +419,12 @@ static cvy_status read_inference(struct cvy_request *request)
     if (length && (!read_size(length, &json) || json > request->size))
         return cvy_fail(CVY_BAD_DATA, "Inference-Header-Content-Length is no number of bytes of the body: %s",
                         cvy_quote(length));
-    return cvy_inference_read(&request->inference, request->served, (const char *)request->body, json,
-                              request->body + json, request->size - json, &request->job);
+    const void *binary = json < request->size ? request->body + json : NULL;
+    CVY_TRY(cvy_inference_read(&request->inference, request->served, (const char *)request->body, json, binary,
+                               request->size - json, &request->job));
+    if (!binary || request->job.tensor)
+        cvy_request_drop_body(request); /* else images lie in it */
+    return CVY_OK;
 }
 
 /* Called by the network's thread. */
@@ -504,7 +508,7 @@ static enum MHD_Result send_inference(struct cvy_request *request)
                      json_size > 0 ? "application/octet-stream" : "application/json");
 }
 
-enum MHD_Result cvy_route_answer(struct cvy_request *request)
+static enum MHD_Result send_answer(struct cvy_request *request)
 {
     struct cvy_text text = {0};
     cvy_status status = CVY_OK;
@@ -516,4 +520,12 @@ enum MHD_Result cvy_route_answer(struct cvy_request *request)
         return send_inference(request);
     cvy_answers_put(&text, request->served, &request->job, &request->options);
     return send_json(request, MHD_HTTP_OK, &text);
+}
+
+enum MHD_Result cvy_route_answer(struct cvy_request *request)
+{
+    const enum MHD_Result result = send_answer(request);
+
+    cvy_request_drop_work(request); /* a client may take its time with the answer */
+    return result;
 }

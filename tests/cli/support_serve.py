@@ -335,6 +335,7 @@ def test_refusals():
                                               "parameters": {"binary_data_size": 6}}]}, binary=b"\xff\x00\x00\x00ab")
     wrong("after its last image", {"inputs": [{"name": "images", "datatype": "BYTES", "shape": [1],
                                                "parameters": {"binary_data_size": 6}}]}, binary=b"\x01\x00\x00\x00ab")
+    wrong("no input has so many numbers", {"inputs": [{**plain, "data": [0] * (1024 * 3 * side * side + 1)}]})
     wrong('has no input "input"', {"inputs": [plain]}, "checkpoint")
     wrong("its network detects", {"inputs": [texts], "outputs": [{"name": "scores", "parameters": {"classification": 1}}]},
           "checkpoint")
@@ -442,6 +443,31 @@ def test_crowd():
         assert link.getresponse().status == 413
     finally:
         link.close()
+
+
+    # Clients that say how much they will send, and do not, keep nobody out.
+    head = b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n"
+    links = [socket.create_connection((address.hostname, address.port), timeout=60) for _ in range(20)]
+    for link in links:
+        link.sendall(head)
+    assert ask("POST", "/classify", read(files[0]))[0] == 200
+    for link in links:
+        link.close()
+    # Those that send it and never end do, as long as they are there: sixteen of them, once all of it has been read.
+    for attempt in range(1, 20):
+        links = [socket.create_connection((address.hostname, address.port), timeout=60) for _ in range(16)]
+        for link in links:
+            link.sendall(head + bytes((1 << 20) - 1))
+        time.sleep(0.2 * attempt)
+        status, answer = ask_json("POST", "/classify", bytes(1 << 20))
+        for link in links:
+            link.close()
+        if status == 503:
+            break
+    assert status == 503 and "too many requests at once" in answer["error"], (status, answer)
+    until = time.monotonic() + 60
+    while ask("POST", "/classify", bytes(1 << 20))[0] == 503:
+        assert time.monotonic() < until
 
 
 def test_ending():
