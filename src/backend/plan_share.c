@@ -97,24 +97,44 @@ static void leave_out_steps(struct cvy_plan *plan)
     }
 }
 
+/* What a step that must run makes is this plan's own, all of it: the owner's may be read by another thread then. */
+static void own_outputs(struct cvy_plan *plan)
+{
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        const struct cvy_plan_step *step = &plan->steps[s];
+
+        for (int i = 0; step->setup && !step->left_out && i < CVY_MAX_OUTPUTS; i++) {
+            if (step->out[i] >= 0)
+                plan->tensors[step->out[i]].shared = NULL;
+        }
+    }
+}
+
+static void place_constants(struct cvy_plan *plan)
+{
+    plan->constant_bytes = 0;
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        struct cvy_plan_tensor *tensor = &plan->tensors[t];
+
+        if (tensor->storage != CVY_STORE_CONSTANT || tensor->shared)
+            continue;
+        tensor->offset = plan->constant_bytes;
+        plan->constant_bytes += cvy_plan_align(tensor->bytes);
+    }
+}
+
 cvy_status cvy_plan_allocate_beside(struct cvy_plan *plan, struct cvy_plan *owner)
 {
     if (!owner->placed || owner->workspace || !plan->store || plan->device->backend != owner->device->backend)
         return cvy_plan_allocate(plan, NULL);
     CVY_TRY(cvy_plan_make_constants(owner));
-    plan->constant_bytes = 0;
     for (int32_t t = 0; t < plan->tensor_count; t++) {
-        struct cvy_plan_tensor *tensor = &plan->tensors[t];
-
-        if (tensor->storage != CVY_STORE_CONSTANT)
-            continue;
-        tensor->shared = find_constant(plan, t, owner);
-        if (tensor->shared)
-            continue;
-        tensor->offset = plan->constant_bytes;
-        plan->constant_bytes += cvy_plan_align(tensor->bytes);
+        if (plan->tensors[t].storage == CVY_STORE_CONSTANT)
+            plan->tensors[t].shared = find_constant(plan, t, owner);
     }
     leave_out_steps(plan);
+    own_outputs(plan);
+    place_constants(plan);
     plan->beside = owner;
     return cvy_plan_allocate(plan, NULL);
 }
