@@ -1,30 +1,17 @@
 /* Plans of one network beside one another: what kernels want alike of the parameters is made and kept once, the rest is
  * each plan's own, and answers are those of plans by themselves. */
-#include <stdlib.h>
-
 #include "backend/plan.h"
 #include "base/system.h"
 #include "eval/evaluate.h"
 #include "support_network.h"
+#include "support_subject.h"
 #include "support_test.h"
 
 enum { SIZE = 64, BATCH = PAINTED_BATCH, CLASSES = PAINTED_CLASSES };
 
 static uint8_t images[BATCH * SIZE * SIZE * 3] __attribute__((aligned(64)));
 
-static void must(cvy_status status)
-{
-    if (status != CVY_OK)
-        fail_msg("%s", cvy_error());
-}
-
-/* The network on a device that has 3x3 windows by Winograd's algorithm ("1"), whose weights it wants otherwise, or not
- * ("0"). */
-struct subject {
-    cvy_device *device;
-    struct cvy_network network;
-};
-
+/* A device that has 3x3 windows by Winograd's algorithm ("1"), whose weights it wants otherwise, or not ("0"). */
 static void open_device(struct subject *subject, const char *winograd)
 {
     *subject = (struct subject){0};
@@ -33,14 +20,13 @@ static void open_device(struct subject *subject, const char *winograd)
     unsetenv("CONVOY_CPU_WINOGRAD");
 }
 
-static void open_subject(struct subject *subject, const char *winograd)
+static void open_network(struct subject *subject, const char *winograd)
 {
-    const struct cvy_model_options model = cvy_model_options_make(CLASSES, SIZE);
-
     open_device(subject, winograd);
-    must(cvy_network_open(&subject->network, subject->device, cvy_architecture_find("resnet18"), &model, CVY_F32,
-                          false));
-    must(cvy_network_initialize(&subject->network, 3));
+    subject->model = cvy_model_options_make(CLASSES, SIZE);
+    must(cvy_network_open(&subject->network, subject->device, cvy_architecture_find("resnet18"), &subject->model,
+                          CVY_F32, false));
+    subject_draw(&subject->network);
     subject->network.constant = true;
 }
 
@@ -48,12 +34,6 @@ static void open_beside(struct subject *subject, const char *winograd, struct su
 {
     open_device(subject, winograd);
     must(cvy_network_open_beside(&subject->network, subject->device, &owner->network.model, &owner->network));
-}
-
-static void close_subject(struct subject *subject)
-{
-    cvy_network_close(&subject->network);
-    cvy_device_close(subject->device);
 }
 
 static const float *answer(struct cvy_evaluator *evaluator)
@@ -92,13 +72,12 @@ static void expect_own_outputs(const struct cvy_plan *plan)
     }
 }
 
-static void test_other_batch_shares_all(void **state)
+static void other_batch_shares_all(void **state)
 {
     struct subject subject;
     struct cvy_evaluator first, second, alone;
 
-    (void)state;
-    open_subject(&subject, "0");
+    open_network(&subject, "0");
     must(cvy_evaluator_open(&first, &subject.network, 1));
     must(cvy_evaluator_open_beside(&second, &subject.network, BATCH, &first));
     must(cvy_evaluator_open(&alone, &subject.network, BATCH));
@@ -113,18 +92,17 @@ static void test_other_batch_shares_all(void **state)
     cvy_evaluator_close(&alone);
     cvy_evaluator_close(&second);
     cvy_evaluator_close(&first);
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
-static void test_other_kernels_share_the_rest(void **state)
+static void other_kernels_share_the_rest(void **state)
 {
     struct subject direct, tiles, again;
     struct cvy_evaluator first, second, third, alone;
 
-    (void)state;
     if (cvy_cpu_isa() < CVY_ISA_AVX2)
         skip();
-    open_subject(&direct, "0");
+    open_network(&direct, "0");
     open_beside(&tiles, "1", &direct);
     open_beside(&again, "0", &direct);
     must(cvy_evaluator_open(&first, &direct.network, BATCH));
@@ -146,19 +124,18 @@ static void test_other_kernels_share_the_rest(void **state)
     cvy_evaluator_close(&third);
     cvy_evaluator_close(&second);
     cvy_evaluator_close(&first);
-    close_subject(&again);
-    close_subject(&tiles);
-    close_subject(&direct);
+    subject_close(&again);
+    subject_close(&tiles);
+    subject_close(&direct);
 }
 
 /* What has the same place and form, but is made of other parameters, is another constant. */
-static void test_constants_of_equal_form_are_told_apart(void **state)
+static void constants_of_equal_form_are_told_apart(void **state)
 {
     struct subject subject;
     struct cvy_evaluator first, second;
 
-    (void)state;
-    open_subject(&subject, "0");
+    open_network(&subject, "0");
     must(cvy_evaluator_open(&first, &subject.network, BATCH));
     must(cvy_evaluator_open_beside(&second, &subject.network, BATCH, &first));
     const struct cvy_plan *plan = cvy_evaluator_plan(&second), *owner = cvy_evaluator_plan(&first);
@@ -177,18 +154,15 @@ static void test_constants_of_equal_form_are_told_apart(void **state)
     }
     cvy_evaluator_close(&second);
     cvy_evaluator_close(&first);
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
-int main(void)
+static int set_up(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_batch_shares_all),
-        cmocka_unit_test(test_other_kernels_share_the_rest),
-        cmocka_unit_test(test_constants_of_equal_form_are_told_apart),
-    };
-
     paint_images(images, SIZE);
-    setenv("CONVOY_KERNELS", "first", 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    setenv("CONVOY_KERNELS", "first", 1); /* nothing is timed */
+    return 0;
 }
+
+RUN_TESTS(set_up, NULL, TEST(other_batch_shares_all), TEST(other_kernels_share_the_rest),
+          TEST(constants_of_equal_form_are_told_apart))

@@ -5,111 +5,20 @@
 #include "base/rng.h"
 #include "eval/evaluate.h"
 #include "network/memory.h"
-#include "network/precision.h"
-#include "support_graph.h"
+#include "support_subject.h"
 #include "support_test.h"
 
-enum { BATCH = 4, SIZE = 32, CLASSES = 5, FEATURES = 512 /* of resnet18 */, DETECTOR_SIZE = 64, MANY = 95 };
+enum {
+    BATCH = 4,
+    SIZE = SUBJECT_SIZE,
+    CLASSES = SUBJECT_CLASSES,
+    FEATURES = 512 /* of resnet18 */,
+    DETECTOR_SIZE = 64,
+    MANY = 95
+};
 
 static uint8_t images[BATCH * DETECTOR_SIZE * DETECTOR_SIZE * 3] __attribute__((aligned(64)));
 static float float_images[BATCH * DETECTOR_SIZE * DETECTOR_SIZE * 3] __attribute__((aligned(64))); /* the same */
-
-static void must(cvy_status status)
-{
-    if (status != CVY_OK)
-        fail_msg("%s", cvy_error());
-}
-
-/* Start values, drawn once for each network, which its numbers of values tell: every test opens one anew, and drawing
- * takes longer than computing. */
-static void draw(struct cvy_network *network)
-{
-    static struct {
-        size_t weights, state;
-        float *values;
-    } drawn[4];
-    struct cvy_store *store = &network->store;
-    const size_t weights = (size_t)store->trainable_elements, state = (size_t)store->state_elements;
-    int i = 0;
-
-    while (drawn[i].values && (drawn[i].weights != weights || drawn[i].state != state))
-        assert_true(++i < 4);
-    if (drawn[i].values) {
-        memcpy(store->weights, drawn[i].values, weights * sizeof(float));
-        memcpy(store->state, drawn[i].values + weights, state * sizeof(float));
-        store->version++;
-        return;
-    }
-    must(cvy_network_initialize(network, 3));
-    drawn[i].values = cvy_calloc(weights + state, sizeof(float));
-    assert_non_null(drawn[i].values);
-    drawn[i].weights = weights;
-    drawn[i].state = state;
-    memcpy(drawn[i].values, store->weights, weights * sizeof(float));
-    memcpy(drawn[i].values + weights, store->state, state * sizeof(float));
-}
-
-/* A network in integers on the CPU. */
-struct subject {
-    cvy_device *device;
-    struct cvy_model_options model;
-    struct cvy_network network;
-};
-
-static void open_subject(struct subject *subject, const char *name, int32_t size, int threads, size_t cache_bytes)
-{
-    struct cvy_network *network = &subject->network;
-
-    subject->model = cvy_model_options_make(CLASSES, size);
-    subject->model.quantize = CVY_QUANTIZE_CHANNELS;
-    subject->model.features = strcmp(name, "resnet18") == 0;
-    must(cvy_device_open("cpu", threads, &subject->device));
-    subject->device->cache_bytes = cache_bytes;
-    must(cvy_network_open(network, subject->device, cvy_architecture_find(name), &subject->model, CVY_F32, false));
-    draw(network);
-    for (int64_t i = 0; i < network->store.trainable_elements; i++) /* so that images differ in their detections */
-        network->store.weights[i] *= 3;
-    set_quantizer_ranges(&network->table, network->store.state);
-    network->store.version++;
-    network->int8 = true;
-}
-
-/* A network in bf16; false where this processor has none. */
-static bool open_halves(struct subject *subject, const char *name, int32_t size, int threads, size_t cache_bytes)
-{
-    struct cvy_network *network = &subject->network;
-    enum cvy_dtype dtype;
-
-    subject->model = cvy_model_options_make(CLASSES, size);
-    subject->model.features = strcmp(name, "resnet18") == 0;
-    must(cvy_device_open("cpu", threads, &subject->device));
-    if (cvy_precision_choose("bf16", subject->device, &dtype) != CVY_OK) {
-        cvy_device_close(subject->device);
-        return false;
-    }
-    subject->device->cache_bytes = cache_bytes;
-    must(cvy_network_open(network, subject->device, cvy_architecture_find(name), &subject->model, dtype, false));
-    draw(network);
-    for (int64_t i = 0; !subject->model.features && i < network->store.trainable_elements; i++)
-        network->store.weights[i] *= 1.5F; /* so that images differ in their detections */
-    network->constant = true;
-    return true;
-}
-
-/* resnet18, whose batches two threads compute as two streams, in integers or in bf16. */
-static bool open_divided(struct subject *subject, bool halves)
-{
-    if (halves)
-        return open_halves(subject, "resnet18", SIZE, 2, (size_t)1 << 30);
-    open_subject(subject, "resnet18", SIZE, 2, (size_t)1 << 30);
-    return true;
-}
-
-static void close_subject(struct subject *subject)
-{
-    cvy_network_close(&subject->network);
-    cvy_device_close(subject->device);
-}
 
 /* What an evaluator of one network or another gives for a batch. */
 struct answers {
@@ -146,7 +55,7 @@ static void answer(const char *name, int32_t size, int threads, size_t cache_byt
     struct subject subject;
     struct cvy_evaluator evaluator;
 
-    open_subject(&subject, name, size, threads, cache_bytes);
+    subject_open_integers(&subject, name, size, threads, cache_bytes);
     must(cvy_evaluator_open(&evaluator, &subject.network, BATCH));
     assert_int_equal(evaluator.batch, BATCH);
     assert_int_equal(evaluator.streams.count, split.streams);
@@ -157,7 +66,7 @@ static void answer(const char *name, int32_t size, int threads, size_t cache_byt
     memset(answers, 0, sizeof *answers);
     take_answers(&evaluator, 0, answers);
     cvy_evaluator_close(&evaluator);
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
 /* The widest step of resnet18 at 32 px is its pool: of 64 channels, from 16 x 16 bytes to 8 x 8, 20,480 for an image.
@@ -220,17 +129,17 @@ static void floats_stay_together(void **state)
 {
     struct subject subject;
 
-    open_subject(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
+    subject_open_integers(&subject, "resnet18", SIZE, 2, (size_t)1 << 30);
     subject.network.int8 = false;
     check_split(&subject.network, BATCH, (struct cvy_split){BATCH, 1});
     subject.network.constant = true;
     check_split(&subject.network, BATCH, (struct cvy_split){BATCH, 1});
-    close_subject(&subject);
-    if (!open_halves(&subject, "resnet18", SIZE, 2, (size_t)1 << 30))
+    subject_close(&subject);
+    if (!subject_open_halves(&subject, "resnet18", SIZE, 2, (size_t)1 << 30))
         return;
     subject.network.constant = false;
     check_split(&subject.network, BATCH, (struct cvy_split){BATCH, 1});
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
 static void halves_are_divided(void **state)
@@ -257,10 +166,10 @@ static void halves_are_divided(void **state)
     struct subject subject;
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (!open_halves(&subject, "resnet18", SIZE, cases[i].threads, cases[i].cache_bytes))
+        if (!subject_open_halves(&subject, "resnet18", SIZE, cases[i].threads, cases[i].cache_bytes))
             skip();
         check_split(&subject.network, cases[i].batch, cases[i].split);
-        close_subject(&subject);
+        subject_close(&subject);
     }
 }
 
@@ -273,7 +182,7 @@ static bool answer_halves(const char *name, int32_t size, int streams, bool floa
     struct cvy_network tensors = {0};
     struct cvy_evaluator evaluator;
 
-    if (!open_halves(&subject, name, size, streams, (size_t)1 << 30))
+    if (!subject_open_halves(&subject, name, size, streams, (size_t)1 << 30))
         return false;
     subject.model.float_images = floats;
     must(cvy_network_open_beside(&tensors, subject.device, &subject.model, &subject.network));
@@ -291,7 +200,7 @@ static bool answer_halves(const char *name, int32_t size, int streams, bool floa
     }
     cvy_evaluator_close(&evaluator);
     cvy_network_close(&tensors);
-    close_subject(&subject);
+    subject_close(&subject);
     return true;
 }
 
@@ -334,7 +243,7 @@ static void check_memory(bool halves)
     struct cvy_evaluator evaluator;
     struct cvy_memory_estimate estimate, beside;
 
-    if (!open_divided(&subject, halves))
+    if (!subject_open_divided(&subject, halves))
         skip();
     struct cvy_memory_case run = {.device = subject.device,
                                   .architecture = subject.network.architecture,
@@ -359,7 +268,7 @@ static void check_memory(bool halves)
     assert_true(estimate.total ==
                 estimate.program + estimate.parameters + estimate.plan + estimate.streams + estimate.data);
     cvy_evaluator_close(&evaluator);
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
 static void memory(void **state)
@@ -396,7 +305,7 @@ static void check_beside(bool halves)
     struct cvy_network floats;
     struct cvy_evaluator one, batch, tensors;
 
-    if (!open_divided(&subject, halves))
+    if (!subject_open_divided(&subject, halves))
         skip();
     must(cvy_evaluator_open(&one, &subject.network, 1));
     must(cvy_evaluator_open_beside(&batch, &subject.network, BATCH, &one));
@@ -414,7 +323,7 @@ static void check_beside(bool halves)
     cvy_network_close(&floats);
     cvy_evaluator_close(&batch);
     cvy_evaluator_close(&one);
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
 static void beside_others(void **state)
@@ -435,7 +344,7 @@ static void floats_laid_out(void **state)
     struct cvy_evaluator bytes, tensors;
 
     setenv("CONVOY_CPU_LAYOUT", "nhwc", 1);
-    const bool there = open_divided(&subject, true);
+    const bool there = subject_open_divided(&subject, true);
     unsetenv("CONVOY_CPU_LAYOUT");
     if (!there)
         skip();
@@ -448,7 +357,7 @@ static void floats_laid_out(void **state)
     cvy_evaluator_close(&tensors);
     cvy_network_close(&floats);
     cvy_evaluator_close(&bytes);
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
 /* Any allocation may fail: that is said, and nothing is left behind. */
@@ -458,7 +367,7 @@ static void refuse_memory(bool halves)
     struct cvy_evaluator evaluator;
     cvy_status status = CVY_NO_MEMORY;
 
-    if (!open_divided(&subject, halves))
+    if (!subject_open_divided(&subject, halves))
         skip();
     for (int n = 1; status != CVY_OK; n += 1 + n / 6) {
         cvy_memory_fail_after(n, false);
@@ -471,7 +380,7 @@ static void refuse_memory(bool halves)
     assert_int_equal(evaluator.streams.count, 2);
     must(cvy_evaluator_run(&evaluator, images, evaluator.batch, true));
     cvy_evaluator_close(&evaluator);
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
 static void refused_memory(void **state)
@@ -508,7 +417,7 @@ static void every_part_once(void **state)
     struct subject subject;
     struct cvy_streams streams;
 
-    open_subject(&subject, "resnet18", SIZE, 2, 2 * 22000);
+    subject_open_integers(&subject, "resnet18", SIZE, 2, 2 * 22000);
     must(cvy_streams_open(&streams, &subject.network, BATCH, NULL));
     assert_int_equal(cvy_streams_rounds(&streams), 2);
     for (int profile = 0; profile < 2; profile++) {
@@ -526,7 +435,7 @@ static void every_part_once(void **state)
         assert_string_equal(cvy_error(), "image 3 is refused");
     }
     cvy_streams_close(&streams);
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
 /* Of a batch that is filled in part, the parts that hold its images. */
@@ -539,7 +448,7 @@ static void filled_parts(void **state)
         struct subject subject;
         struct cvy_evaluator evaluator;
 
-        open_subject(&subject, "resnet18", SIZE, 2, cache_bytes[i]);
+        subject_open_integers(&subject, "resnet18", SIZE, 2, cache_bytes[i]);
         must(cvy_evaluator_open(&evaluator, &subject.network, BATCH));
         const int64_t part = cvy_evaluator_plan(&evaluator)->batch;
         assert_int_equal(part, i + 1);
@@ -560,7 +469,7 @@ static void filled_parts(void **state)
                 assert_true(some.logits[j] == 0);
         }
         cvy_evaluator_close(&evaluator);
-        close_subject(&subject);
+        subject_close(&subject);
     }
 }
 
@@ -571,7 +480,7 @@ static void uneven_parts(void **state)
     struct cvy_streams streams;
     struct tally tally = {.streams = &streams, .refused = -1};
 
-    open_subject(&subject, "resnet18", SIZE, 3, (size_t)1 << 30);
+    subject_open_integers(&subject, "resnet18", SIZE, 3, (size_t)1 << 30);
     must(cvy_streams_open(&streams, &subject.network, MANY, NULL));
     assert_true(streams.count == 3 && streams.stream->plan.batch == 1);
     assert_int_equal(cvy_streams_rounds(&streams), 32);
@@ -581,7 +490,7 @@ static void uneven_parts(void **state)
         assert_int_equal(tally.seen[i], 1);
     assert_true(tally.parts[0] == 32 && tally.parts[1] == 32 && tally.parts[2] == 31);
     cvy_streams_close(&streams);
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
 /* Where there are no threads to be had: within the work of others. */
@@ -590,7 +499,7 @@ static void one_thread_for_all(void **state)
     struct subject subject;
     struct cvy_streams streams;
 
-    open_subject(&subject, "resnet18", SIZE, 2, 2 * 22000);
+    subject_open_integers(&subject, "resnet18", SIZE, 2, 2 * 22000);
     must(cvy_streams_open(&streams, &subject.network, BATCH, NULL));
     for (int profile = 0; profile < 2; profile++) {
         struct tally tally = {.streams = &streams, .refused = -1};
@@ -605,7 +514,7 @@ static void one_thread_for_all(void **state)
             assert_int_equal(tally.seen[i], 1);
     }
     cvy_streams_close(&streams);
-    close_subject(&subject);
+    subject_close(&subject);
 }
 
 static int fill_images(void **state)
