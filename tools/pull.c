@@ -2,13 +2,13 @@
 #include "convoy/pull.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "json.h"
 #include "options.h"
+#include "stop.h"
 #include "terminal.h"
 #include "verbs.h"
 
@@ -79,26 +79,6 @@ static void print_list_json(void)
 
 /* ---- one of them ---- */
 
-static volatile sig_atomic_t stopped;
-
-static void handle_signal(int number)
-{
-    if (stopped++) {
-        signal(number, SIG_DFL);
-        raise(number);
-    }
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {0};
-
-    action.sa_handler = handle_signal;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
 struct pulling {
     const char *name;
     struct timespec begin;
@@ -127,7 +107,7 @@ static bool show_progress(void *context, int64_t done, int64_t total)
                           left);
     else
         terminal_progress("%s: %.1f MiB, %.1f MiB/s", pulling->name, (double)done / mib, rate / mib);
-    return !stopped;
+    return !stop_asked();
 }
 
 static void print_result(const struct cvy_pull_result *result, const struct cvy_published_weights *weights)
@@ -197,7 +177,7 @@ cvy_status verb_pull(int argc, char **argv)
     pull.name = pulling.name = arguments.value[0];
     pull.progress = show_progress;
     pull.context = &pulling;
-    catch_signals();
+    stop_catch(false, NULL);
     status = cvy_pull(&pull, &result);
     terminal_clear_progress();
     if (status != CVY_OK)

@@ -3,13 +3,13 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "convoy/program/program.h"
 #include "json.h"
 #include "network_options.h"
+#include "stop.h"
 #include "terminal.h"
 #include "verbs.h"
 
@@ -17,36 +17,19 @@ enum format { FORMAT_TEXT, FORMAT_JSON };
 
 /* ---- signals: the batch is finished, and nothing more is done; the second one ends the process ---- */
 
-static volatile sig_atomic_t stopped;
-
-static void handle_signal(int number)
+static void say_stopping(void)
 {
     static const char text[] = "\nstopping after this batch\n";
-    const ssize_t ignored = stopped ? 0 : write(STDERR_FILENO, text, sizeof text - 1);
+    const ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
 
     (void)ignored;
-    if (stopped++) {
-        signal(number, SIG_DFL);
-        raise(number);
-    }
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {0};
-
-    action.sa_handler = handle_signal;
-    action.sa_flags = SA_RESTART;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
 }
 
 static bool show_progress(void *context, const char *stage, int64_t done, int64_t total)
 {
     (void)context;
     terminal_progress("%s: %" PRId64 " of %" PRId64, stage, done, total);
-    return !stopped;
+    return !stop_asked();
 }
 
 /* ---- the report ---- */
@@ -199,7 +182,7 @@ cvy_status verb_quantize(int argc, char **argv)
     network.weights = arguments.value[0];
     quantize.output = arguments.value[1];
     quantize.progress = show_progress;
-    catch_signals();
+    stop_catch(true, say_stopping);
     quantize.network = &network;
     status = cvy_quantize_network(&quantize, &result);
     terminal_clear_progress();

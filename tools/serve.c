@@ -1,5 +1,4 @@
 /* convoy serve: networks that answer over HTTP, until a signal ends it. */
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,32 +6,16 @@
 #include "convoy/program/program.h"
 #include "convoy/program/serve.h"
 #include "network_options.h"
+#include "stop.h"
 #include "terminal.h"
 #include "verbs.h"
 
-/* ---- signals: what has come is answered; the second one ends the process ---- */
-
 static cvy_server *server;
-static volatile sig_atomic_t stopped;
 
-static void handle_signal(int number)
+/* What has come is answered. */
+static void stop_server(void)
 {
-    if (stopped++) {
-        signal(number, SIG_DFL);
-        raise(number); /* when this handler returns */
-        return;        /* the server may be half closed */
-    }
     cvy_server_stop(server);
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {0};
-
-    action.sa_handler = handle_signal;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
 }
 
 /* ---- options ---- */
@@ -78,7 +61,7 @@ static cvy_status serve(const struct cvy_server_options *options)
 
     if (status != CVY_OK)
         return terminal_fail_library(status);
-    catch_signals();
+    stop_catch(true, stop_server);
     print_ready();
     status = cvy_server_run(server);
     cvy_server_close(server);
