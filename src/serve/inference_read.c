@@ -1,6 +1,5 @@
 /* Requests of the Open Inference Protocol: JSON, read as a stream, since tensors are long. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/api.h"
@@ -8,7 +7,7 @@
 #include "serve/inference.h"
 #include "serve/inference_tensors.h"
 
-enum { MAX_LEVELS = 64, MAX_RANK = 4, WHAT = 128 };
+enum { MAX_LEVELS = 64, MAX_RANK = 4 };
 
 /* What an open array or object of the request is. */
 enum place {
@@ -51,11 +50,6 @@ struct reader {
     bool binary_said[CVY_INFERENCE_OUTPUTS];
     bool said;
 };
-
-static cvy_status refuse(const char *format, const char *name)
-{
-    return cvy_fail(CVY_BAD_DATA, format, cvy_quote(name));
-}
 
 /* ---- values ---- */
 
@@ -212,25 +206,24 @@ static cvy_status take_value(struct reader *reader, enum place place, const stru
 static cvy_status take_tensor(struct reader *reader, int64_t images)
 {
     const int64_t side = reader->served->image_size, floats = 3 * side * side;
-    char sentence[160];
 
     if (strcmp(reader->datatype, "FP32") != 0)
-        return refuse("input \"input\" is of FP32, not of %s", reader->datatype);
-    if (reader->rank != 4 || reader->shape[1] != 3 || reader->shape[2] != side || reader->shape[3] != side) {
-        snprintf(sentence, sizeof sentence, "input \"input\" has the shape [N, 3, %" PRId64 ", %" PRId64 "]", side,
-                 side);
-        return cvy_fail(CVY_BAD_DATA, "%s", sentence);
-    }
+        return cvy_fail(CVY_BAD_DATA, "input \"input\" is of FP32, not of %s", cvy_quote(reader->datatype));
+    if (reader->rank != 4 || reader->shape[1] != 3 || reader->shape[2] != side || reader->shape[3] != side)
+        return cvy_fail(CVY_BAD_DATA, "input \"input\" has the shape [N, 3, %" PRId64 ", %" PRId64 "]", side, side);
+
     if (reader->binary_bytes >= 0) {
         if (reader->binary_bytes != images * floats * (int64_t)sizeof(float))
-            return refuse("the bytes of input %s are not as many as its shape says", reader->name);
+            return cvy_fail(CVY_BAD_DATA, "the bytes of input %s are not as many as its shape says",
+                            cvy_quote(reader->name));
         reader->inference->tensor = cvy_calloc((size_t)(images * floats), sizeof(float));
         if (!reader->inference->tensor)
             return cvy_fail_memory((size_t)reader->binary_bytes, "a tensor");
         memcpy(reader->inference->tensor, reader->binary, (size_t)reader->binary_bytes);
     } else {
         if (reader->number_count != (size_t)(images * floats) || reader->text_count > 0)
-            return refuse("the data of input %s are not as many numbers as its shape says", reader->name);
+            return cvy_fail(CVY_BAD_DATA, "the data of input %s are not as many numbers as its shape says",
+                            cvy_quote(reader->name));
         /* Without the room for more: the request may wait for a while. Where that fails it stays as it is. */
         float *numbers = cvy_realloc(reader->numbers, reader->number_count, sizeof *numbers);
         reader->inference->tensor = numbers ? numbers : reader->numbers;
@@ -251,12 +244,13 @@ static cvy_status take_binary_images(struct reader *reader, int64_t images)
         for (int k = 0; k < 4 && end - at >= 4; k++)
             size |= (uint32_t)at[k] << (8 * k);
         if (end - at < 4 || size > (size_t)(end - at) - 4)
-            return refuse("the bytes of input %s end within an image", reader->name);
+            return cvy_fail(CVY_BAD_DATA, "the bytes of input %s end within an image", cvy_quote(reader->name));
         reader->inference->images[i].data = at + 4;
         reader->inference->images[i].bytes = size;
         at += 4 + size;
     }
-    return at == end ? CVY_OK : refuse("input %s has bytes after its last image", reader->name);
+    return at == end ? CVY_OK
+                     : cvy_fail(CVY_BAD_DATA, "input %s has bytes after its last image", cvy_quote(reader->name));
 }
 
 static cvy_status take_images(struct reader *reader, int64_t images)
@@ -264,7 +258,7 @@ static cvy_status take_images(struct reader *reader, int64_t images)
     const size_t size = (size_t)images * sizeof *reader->inference->images;
 
     if (strcmp(reader->datatype, "BYTES") != 0)
-        return refuse("input \"images\" is of BYTES, not of %s", reader->datatype);
+        return cvy_fail(CVY_BAD_DATA, "input \"images\" is of BYTES, not of %s", cvy_quote(reader->datatype));
     if (reader->rank != 1 && !(reader->rank == 2 && reader->shape[1] == 1))
         return cvy_fail(CVY_BAD_DATA, "input \"images\" has the shape [N]");
     reader->inference->images = cvy_arena_alloc(&reader->inference->arena, size);
@@ -276,7 +270,8 @@ static cvy_status take_images(struct reader *reader, int64_t images)
         CVY_TRY(take_binary_images(reader, images));
     } else {
         if (reader->text_count != (size_t)images || reader->number_count > 0)
-            return refuse("the data of input %s are not as many texts as its shape says", reader->name);
+            return cvy_fail(CVY_BAD_DATA, "the data of input %s are not as many texts as its shape says",
+                            cvy_quote(reader->name));
         for (int64_t i = 0; i < images; i++) {
             reader->inference->images[i].data = reader->texts[i].data;
             reader->inference->images[i].bytes = reader->texts[i].size;
@@ -299,7 +294,8 @@ static cvy_status end_input(struct reader *reader)
         return cvy_fail(CVY_BAD_DATA, "input %s has %" PRId64 " images, and 1 to %d are possible",
                         cvy_quote(reader->name), images, (int)CVY_INFERENCE_IMAGES);
     if (reader->binary_bytes > 0 && (uint64_t)reader->binary_bytes > reader->binary_size)
-        return refuse("the request has not as many bytes after its JSON text as input %s says", reader->name);
+        return cvy_fail(CVY_BAD_DATA, "the request has not as many bytes after its JSON text as input %s says",
+                        cvy_quote(reader->name));
     reader->job->count = (int)images;
     CVY_TRY(tensor ? take_tensor(reader, images) : take_images(reader, images));
     if (reader->binary_bytes > 0) {
@@ -318,10 +314,10 @@ static cvy_status end_output(struct reader *reader)
         return cvy_fail(CVY_BAD_DATA, "%s has no output %s", reader->served->name, cvy_quote(reader->name));
     for (int i = 0; i < inference->output_count; i++) {
         if (inference->outputs[i].index == reader->output.index)
-            return refuse("output %s is asked for twice", reader->name);
+            return cvy_fail(CVY_BAD_DATA, "output %s is asked for twice", cvy_quote(reader->name));
     }
     if (reader->output.classes > 0 && reader->served->detects)
-        return refuse("output %s has no classification: its network detects", reader->name);
+        return cvy_fail(CVY_BAD_DATA, "output %s has no classification: its network detects", cvy_quote(reader->name));
     if (reader->output.classes > reader->served->classes)
         reader->output.classes = reader->served->classes;
     reader->binary_said[inference->output_count] = reader->said;

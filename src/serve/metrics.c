@@ -16,7 +16,7 @@ void cvy_metric_add(struct cvy_metric_histogram *histogram, double value)
     histogram->sum += value;
 }
 
-void cvy_metric_put(struct cvy_text *text, const char *name, const char *model,
+void cvy_metric_put(struct cvy_text *text, const char *name, const char *labels,
                     const struct cvy_metric_histogram *histogram)
 {
     char number[32];
@@ -24,13 +24,13 @@ void cvy_metric_put(struct cvy_text *text, const char *name, const char *model,
 
     for (int i = 0; i < CVY_METRIC_BOUNDS; i++) {
         count += histogram->counts[i];
-        cvy_text_printf(text, "%s_bucket{%s,le=\"%s\"} %lld\n", name, model,
+        cvy_text_printf(text, "%s_bucket{%s,le=\"%s\"} %lld\n", name, labels,
                         cvy_double_text(histogram->bounds[i], number), (long long)count);
     }
     count += histogram->counts[CVY_METRIC_BOUNDS];
-    cvy_text_printf(text, "%s_bucket{%s,le=\"+Inf\"} %lld\n", name, model, (long long)count);
-    cvy_text_printf(text, "%s_sum{%s} %s\n", name, model, cvy_double_text(histogram->sum, number));
-    cvy_text_printf(text, "%s_count{%s} %lld\n", name, model, (long long)count);
+    cvy_text_printf(text, "%s_bucket{%s,le=\"+Inf\"} %lld\n", name, labels, (long long)count);
+    cvy_text_printf(text, "%s_sum{%s} %s\n", name, labels, cvy_double_text(histogram->sum, number));
+    cvy_text_printf(text, "%s_count{%s} %lld\n", name, labels, (long long)count);
 }
 
 void cvy_request_metrics_init(struct cvy_request_metrics *metrics)

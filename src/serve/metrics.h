@@ -16,16 +16,16 @@ struct cvy_metric_histogram {
 extern const double cvy_metric_seconds[CVY_METRIC_BOUNDS]; /* of a request, from a millisecond to 30 s */
 extern const double cvy_metric_images[CVY_METRIC_BOUNDS];  /* of a batch, powers of two */
 void cvy_metric_add(struct cvy_metric_histogram *histogram, double value);
-/* The lines of `name` for the network `model`, without the line of its type. */
-void cvy_metric_put(struct cvy_text *text, const char *name, const char *model,
+/* The lines of `name` with these labels (model="a"), without the line of its type. */
+void cvy_metric_put(struct cvy_text *text, const char *name, const char *labels,
                     const struct cvy_metric_histogram *histogram);
 
 /* What is counted of one network. */
-struct cvy_network_metrics {
-    pthread_mutex_t mutex;                          /* guards all that follows */
+struct cvy_network_counts {
     struct cvy_metric_histogram waiting, computing; /* seconds of a request before its batch, and in it */
     struct cvy_metric_histogram batches;            /* images */
     int64_t images, refused_images;                 /* answered; that could not be read */
+    int64_t in_queue;                               /* images, at the moment */
 };
 
 /* Answers of the whole server, by what was asked for and the HTTP status. */

@@ -1,5 +1,8 @@
 #include "serve/server.h"
 
+#include <stddef.h>
+#include <stdio.h>
+
 #include "base/api.h"
 
 void cvy_pages_index(struct cvy_server *server, struct cvy_text *text)
@@ -63,27 +66,56 @@ void cvy_pages_networks(struct cvy_server *server, struct cvy_text *text)
     cvy_json_end_object(&json);
 }
 
+/* What is told of each network: a member of struct cvy_network_counts. */
+struct metric_row {
+    const char *name, *type, *help;
+    size_t offset;
+    bool histogram; /* else an int64_t */
+};
+#define HISTOGRAM(name, member, help)                                                                                  \
+    {                                                                                                                  \
+        name, "histogram", help, offsetof(struct cvy_network_counts, member), true                                     \
+    }
+#define NUMBER(name, type, member, help)                                                                               \
+    {                                                                                                                  \
+        name, type, help, offsetof(struct cvy_network_counts, member), false                                           \
+    }
+static const struct metric_row metric_rows[] = {
+    HISTOGRAM("convoy_queue_seconds", waiting, "Time that a request waits for its batch"),
+    HISTOGRAM("convoy_compute_seconds", computing, "Time of a request's batch, decoding and computing"),
+    HISTOGRAM("convoy_batch_images", batches, "Images computed together"),
+    NUMBER("convoy_images_total", "counter", images, "Images answered"),
+    NUMBER("convoy_bad_images_total", "counter", refused_images, "Images that could not be answered"),
+    NUMBER("convoy_waiting_images", "gauge", in_queue, "Images that wait"),
+};
+#undef HISTOGRAM
+#undef NUMBER
+
+static void put_metric(struct cvy_server *server, const struct metric_row *row, struct cvy_text *text)
+{
+    struct cvy_network_counts counts;
+    char label[160];
+
+    cvy_text_printf(text, "# HELP %s %s.\n# TYPE %s %s\n", row->name, row->help, row->name, row->type);
+    for (int i = 0; i < server->count; i++) {
+        const void *member = (const char *)&counts + row->offset;
+
+        cvy_served_counts(&server->networks[i], &counts);
+        snprintf(label, sizeof label, "model=\"%s\"", server->networks[i].name);
+        if (row->histogram)
+            cvy_metric_put(text, row->name, label, member);
+        else
+            cvy_text_printf(text, "%s{%s} %lld\n", row->name, label, (long long)*(const int64_t *)member);
+    }
+}
+
 void cvy_pages_metrics(struct cvy_server *server, struct cvy_text *text)
 {
-    static const struct {
-        const char *name, *type, *help;
-    } rows[CVY_SERVED_METRICS] = {
-        {"convoy_queue_seconds", "histogram", "Time that a request waits for its batch"},
-        {"convoy_compute_seconds", "histogram", "Time of a request's batch, decoding and computing"},
-        {"convoy_batch_images", "histogram", "Images computed together"},
-        {"convoy_images_total", "counter", "Images answered"},
-        {"convoy_bad_images_total", "counter", "Images that could not be answered"},
-        {"convoy_waiting_images", "gauge", "Images that wait"},
-    };
     char number[32];
 
     cvy_request_metrics_put(text, &server->metrics);
-    for (int row = 0; row < CVY_SERVED_METRICS; row++) {
-        cvy_text_printf(text, "# HELP %s %s.\n# TYPE %s %s\n", rows[row].name, rows[row].help, rows[row].name,
-                        rows[row].type);
-        for (int i = 0; i < server->count; i++)
-            cvy_served_put_metrics(text, &server->networks[i], row);
-    }
+    for (size_t row = 0; row < sizeof metric_rows / sizeof *metric_rows; row++)
+        put_metric(server, &metric_rows[row], text);
     cvy_text_printf(text,
                     "# HELP process_start_time_seconds When the server was started, in seconds since 1970.\n"
                     "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %s\n",

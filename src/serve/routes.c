@@ -184,6 +184,11 @@ static struct cvy_served *find_network(struct cvy_server *server, const char *na
     return NULL;
 }
 
+static cvy_status fail_unknown(const char *name)
+{
+    return cvy_fail(CVY_NO_INPUT, "there is no network %s", cvy_quote(name));
+}
+
 static const char *argument(const struct cvy_request *request, const char *name)
 {
     return cvy_mhd.lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
@@ -228,7 +233,7 @@ static cvy_status choose_network(struct cvy_request *request)
     if (name) {
         request->served = find_network(request->server, name);
         if (!request->served)
-            return cvy_fail(CVY_NO_INPUT, "there is no network %s", cvy_quote(name));
+            return fail_unknown(name);
         return request->served->detects == detects
                    ? CVY_OK
                    : cvy_fail(CVY_USAGE, "network %s %s", cvy_quote(name),
@@ -314,11 +319,10 @@ static enum MHD_Result begin_protocol(struct cvy_request *request, const struct 
     struct cvy_text text = {0};
 
     if (is(address, 1, "models") && address->count > 2) {
-        if (!served || (last == 5 && !is(address, 4, "1"))) {
-            (void)cvy_fail(CVY_NO_INPUT, served ? "network %s has version 1 alone" : "there is no network %s",
-                           cvy_quote(address->parts[2]));
-            return send_error(request, MHD_HTTP_NOT_FOUND, cvy_error());
-        }
+        if (!served)
+            return send_failure(request, fail_unknown(address->parts[2]));
+        if (last == 5 && !is(address, 4, "1"))
+            return send_failure(request, cvy_fail(CVY_NO_INPUT, "network %s has version 1 alone", served->name));
         if (address->count == last + 1 && is(address, last, "infer"))
             return begin_question(request, method, CVY_ENDPOINT_INFER, served);
     }

@@ -200,21 +200,21 @@ static void compute_batch(struct cvy_served *served, struct batch *batch)
 
 static void count_batch(struct cvy_served *served, const struct batch *batch, double began, double ended)
 {
-    struct cvy_network_metrics *metrics = &served->metrics;
+    struct cvy_network_counts *counts = &served->counts;
 
-    pthread_mutex_lock(&metrics->mutex);
-    cvy_metric_add(&metrics->batches, batch->count);
+    pthread_mutex_lock(&served->counting);
+    cvy_metric_add(&counts->batches, batch->count);
     for (const struct cvy_job *job = batch->first; job; job = job->next) {
-        cvy_metric_add(&metrics->waiting, began - job->arrived);
-        cvy_metric_add(&metrics->computing, ended - began);
+        cvy_metric_add(&counts->waiting, began - job->arrived);
+        cvy_metric_add(&counts->computing, ended - began);
         for (int i = 0; i < job->count; i++) {
             if (job->status[i] == CVY_OK)
-                metrics->images++;
+                counts->images++;
             else
-                metrics->refused_images++;
+                counts->refused_images++;
         }
     }
-    pthread_mutex_unlock(&metrics->mutex);
+    pthread_mutex_unlock(&served->counting);
 }
 
 /* ---- the queue ---- */
@@ -401,9 +401,9 @@ cvy_status cvy_served_init(struct cvy_served *served, const char *name, const st
     if (!served->name)
         return cvy_fail_memory(strlen(name), "a network's name");
     served->last = &served->first;
-    served->metrics.waiting.bounds = served->metrics.computing.bounds = cvy_metric_seconds;
-    served->metrics.batches.bounds = cvy_metric_images;
-    pthread_mutex_init(&served->metrics.mutex, NULL);
+    served->counts.waiting.bounds = served->counts.computing.bounds = cvy_metric_seconds;
+    served->counts.batches.bounds = cvy_metric_images;
+    pthread_mutex_init(&served->counting, NULL);
     pthread_mutex_init(&served->mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -452,7 +452,7 @@ void cvy_served_release(struct cvy_served *served)
     if (served->last) {
         pthread_cond_destroy(&served->changed);
         pthread_mutex_destroy(&served->mutex);
-        pthread_mutex_destroy(&served->metrics.mutex);
+        pthread_mutex_destroy(&served->counting);
     }
     cvy_free(served->name);
     *served = (struct cvy_served){0};
@@ -460,36 +460,12 @@ void cvy_served_release(struct cvy_served *served)
 
 /* ---- metrics ---- */
 
-void cvy_served_put_metrics(struct cvy_text *text, struct cvy_served *served, int part)
+void cvy_served_counts(struct cvy_served *served, struct cvy_network_counts *counts)
 {
-    struct cvy_network_metrics *metrics = &served->metrics;
-    char model[160];
-    int waiting;
-
+    pthread_mutex_lock(&served->counting);
+    *counts = served->counts;
+    pthread_mutex_unlock(&served->counting);
     pthread_mutex_lock(&served->mutex);
-    waiting = served->waiting;
+    counts->in_queue = served->waiting;
     pthread_mutex_unlock(&served->mutex);
-    snprintf(model, sizeof model, "model=\"%s\"", served->name);
-    pthread_mutex_lock(&metrics->mutex);
-    switch (part) {
-    case 0:
-        cvy_metric_put(text, "convoy_queue_seconds", model, &metrics->waiting);
-        break;
-    case 1:
-        cvy_metric_put(text, "convoy_compute_seconds", model, &metrics->computing);
-        break;
-    case 2:
-        cvy_metric_put(text, "convoy_batch_images", model, &metrics->batches);
-        break;
-    case 3:
-        cvy_text_printf(text, "convoy_images_total{%s} %lld\n", model, (long long)metrics->images);
-        break;
-    case 4:
-        cvy_text_printf(text, "convoy_bad_images_total{%s} %lld\n", model, (long long)metrics->refused_images);
-        break;
-    default:
-        cvy_text_printf(text, "convoy_waiting_images{%s} %d\n", model, waiting);
-        break;
-    }
-    pthread_mutex_unlock(&metrics->mutex);
 }

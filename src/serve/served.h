@@ -37,7 +37,8 @@ struct cvy_served {
     int classes, image_size; /* of detectors no image size: any goes in */
     cvy_classifier *classifier;
     cvy_detector *detector;
-    struct cvy_network_metrics metrics;
+    pthread_mutex_t counting; /* guards `counts`, of which in_queue is not kept */
+    struct cvy_network_counts counts;
 
     int max_batch, max_queue;
     double max_delay;      /* seconds */
@@ -72,9 +73,7 @@ void cvy_job_release(struct cvy_job *job);
 char *cvy_job_error(const struct cvy_job *job, int image);
 /* CVY_UNAVAILABLE: too many images wait, or the server ends; `done` is not called then. */
 CVY_CHECKED cvy_status cvy_served_put(struct cvy_served *served, struct cvy_job *job);
-/* Its lines among those of the other networks: `part` 0 counts requests' seconds in the queue, 1 in a batch, 2 images
- * of batches, 3 images, 4 bad ones, 5 those that wait. */
-enum { CVY_SERVED_METRICS = 6 };
-void cvy_served_put_metrics(struct cvy_text *text, struct cvy_served *served, int part);
+/* What has been counted so far. */
+void cvy_served_counts(struct cvy_served *served, struct cvy_network_counts *counts);
 
 #endif

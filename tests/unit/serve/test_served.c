@@ -101,7 +101,7 @@ static void expect_batches(int batches, int images)
 {
     static int64_t old_batches;
     static double old_images;
-    const struct cvy_metric_histogram *histogram = &served.metrics.batches;
+    const struct cvy_metric_histogram *histogram = &served.counts.batches;
     int64_t count = 0;
 
     for (int i = 0; i <= CVY_METRIC_BOUNDS; i++)
