@@ -8,8 +8,10 @@
 #include "backend/cpu/cpu.h"
 #include "graph/int8.h"
 
-/* Output channels of a panel, in vectors of 16; pixels of a tile. */
-enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7, CPU_INT8_NARROW_TILE = 6 /* without AVX-512 */ };
+/* Output channels of a panel, in vectors of 16; pixels of a tile with AVX-512. */
+enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7 };
+/* Sorted panels lie beside each other as if they were one: as many output channels as this share what is read. */
+enum { CPU_INT8_WIDE_PANEL = 256 };
 /* Sorted panels: output channels of a half of a vector; the steps of a slice; the ways to make pairs of a step's four
  * bytes; the bytes of eight pixels that a step takes, in one of them and in all. */
 enum {
@@ -58,6 +60,7 @@ struct cpu_int8_conv {
     int64_t n, c, h, w, k, p, q, taps; /* taps: runs of bytes that an output sums over; with `rows` those of a column */
     int64_t pack_groups, pack_outputs; /* groups as they are packed, output channels of each */
     int64_t group_inputs;              /* bytes of a pixel that a group reads */
+    int64_t panel;                     /* output channels of a panel */
     int64_t panels, quads;             /* panels: of all groups; quads: steps of four bytes */
     bool shared, rows, floats;         /* floats: y is f32 */
     bool points;                       /* output pixel i reads input pixel i and no other */

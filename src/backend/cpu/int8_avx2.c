@@ -2,6 +2,11 @@
  * bits, which saturate. The weights alone tell whether they can (int8_pack.c): where they cannot, it is as good as
  * any, and where those of two steps cannot together, these are added before vpmaddwd widens them; elsewhere bytes
  * become words, of which vpmaddwd adds two products to 32 bits. */
+#include "backend/cpu/int8.h"
+
+/* Sums of HALVES of a vector are made together: eight registers of them. */
+enum { TILE = 8, HALVES = 1, PANEL = CPU_INT8_WIDE_PANEL };
+
 #include "backend/cpu/int8_avx2_ends.inc"
 
 /* The sum with the products of four unsigned and four signed bytes for each lane. */
@@ -34,14 +39,14 @@ INLINE void fill_step(struct slice *slice, int64_t step, __m256i bytes)
         _mm256_store_si256((void *)slice->x[step][pairing], _mm256_shuffle_epi8(bytes, pairing_of(pairing)));
 }
 
-/* Eight steps from `step` on, whose bytes begin at from[i] + skip; the last two of eight pixels are whatever. */
+/* Eight steps from `step` on, whose bytes begin at from[i] + skip. */
 INLINE void fill_eight(struct slice *slice, int64_t step, const uint8_t *const *from, int64_t skip)
 {
     __m256i rows[TILE], pairs[TILE], fours[8];
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int i = 0; i < TILE; i++)
         rows[i] = _mm256_loadu_si256((const void *)(from[i] + skip));
-#pragma GCC unroll 3
+#pragma GCC unroll 4
     for (int i = 0; i < TILE; i += 2) {
         pairs[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
         pairs[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
@@ -50,8 +55,8 @@ INLINE void fill_eight(struct slice *slice, int64_t step, const uint8_t *const *
     for (int i = 0; i < 2; i++) { /* steps 2 i and 2 i + 1 of each lane of 128 bits */
         fours[2 * i] = _mm256_unpacklo_epi64(pairs[i], pairs[2 + i]);
         fours[2 * i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[2 + i]);
-        fours[4 + 2 * i] = _mm256_unpacklo_epi64(pairs[4 + i], pairs[4 + i]);
-        fours[4 + 2 * i + 1] = _mm256_unpackhi_epi64(pairs[4 + i], pairs[4 + i]);
+        fours[4 + 2 * i] = _mm256_unpacklo_epi64(pairs[4 + i], pairs[6 + i]);
+        fours[4 + 2 * i + 1] = _mm256_unpackhi_epi64(pairs[4 + i], pairs[6 + i]);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
@@ -66,7 +71,7 @@ INLINE void fill(struct slice *slice, int64_t step, int64_t end, const uint8_t *
     for (; step + 8 <= end; step += 8, skip += 32)
         fill_eight(slice, step, from, skip);
     for (; step < end; step++, skip += 4) {
-        int32_t bytes[8] = {0};
+        int32_t bytes[TILE];
         for (int i = 0; i < TILE; i++)
             memcpy(&bytes[i], from[i] + skip, 4);
         fill_step(slice, step, _mm256_loadu_si256((const void *)bytes));
@@ -113,30 +118,30 @@ INLINE void sum_half(const struct slice *slice, const int8_t *w, const uint16_t 
     const uint16_t *const singles = steps + 2 * order[0], *const others = steps + order[1], *const end = steps + count;
     const uint8_t *const bytes = (const uint8_t *)slice->x;
     __m256i sums[TILE];
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int i = 0; i < TILE; i++)
         sums[i] = _mm256_load_si256((const void *)(start ? start : to + PANEL * i));
     for (order = steps; order < singles; order += 2, w += 64) {
         const __m256i weights = _mm256_loadu_si256((const void *)w),
                       weights2 = _mm256_loadu_si256((const void *)(w + 32));
         const uint8_t *x = bytes + order[0], *x2 = bytes + order[1];
-#pragma GCC unroll 6
+#pragma GCC unroll 8
         for (int i = 0; i < TILE; i++)
             sums[i] = add_couple(sums[i], x + 4 * i, x2 + 4 * i, weights, weights2, ones);
     }
     for (; order < others; order++, w += 32) {
         const __m256i weights = _mm256_loadu_si256((const void *)w);
-#pragma GCC unroll 6
+#pragma GCC unroll 8
         for (int i = 0; i < TILE; i++)
             sums[i] = add_short_products(sums[i], bytes + *order + 4 * i, weights, ones);
     }
     for (; order < end; order++, w += 32) {
         const __m256i weights = _mm256_loadu_si256((const void *)w);
-#pragma GCC unroll 6
+#pragma GCC unroll 8
         for (int i = 0; i < TILE; i++)
             sums[i] = add_products(sums[i], four_bytes(bytes + *order + 4 * i), weights);
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int i = 0; i < TILE; i++)
         _mm256_store_si256((void *)(to + PANEL * i), sums[i]);
 }

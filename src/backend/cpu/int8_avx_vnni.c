@@ -1,5 +1,10 @@
 /* Integer inference with AVX-VNNI, for processors without AVX-512. vpdpbusd adds the products of four unsigned and four
  * signed bytes to 32 bits without saturation. */
+#include "backend/cpu/int8.h"
+
+/* Sums of HALVES of a vector are made together: 12 registers of them. */
+enum { TILE = 6, HALVES = 2, PANEL = CPU_INT8_PANEL };
+
 #include "backend/cpu/int8_avx2_ends.inc"
 
 /* Written out, so that the sum stays in its register, and for assemblers' shorter form of the instruction. */

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/int8.h"
 
-enum { LANES = CPU_INT8_VECTOR, PANEL = CPU_INT8_PANEL };
+enum { LANES = CPU_INT8_VECTOR };
 #define INLINE static inline __attribute__((always_inline))
 
 struct finish;
