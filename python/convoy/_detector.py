@@ -5,8 +5,18 @@ from __future__ import annotations
 from ctypes import byref, c_int, cast, c_char_p, sizeof
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
 
-from ._images import PathLike, paths_of, prepare
-from ._library import DETECT_HANDLER, ConvoyError, DetectedObject, DetectOptions, Status, checked, error, library as _c
+from ._images import PathLike, as_images, image_list, paths_of, prepare
+from ._library import (
+    DETECT_HANDLER,
+    ConvoyError,
+    DetectedObject,
+    DetectOptions,
+    DetectOutputs,
+    Status,
+    checked,
+    error,
+    library as _c,
+)
 from ._network import Network, encoded, path_list
 
 _OBJECTS_MAX = 100
@@ -74,6 +84,21 @@ class Detector(Network):
                 )
             checked(status)
             return _detections(objects, count.value)  # the names are the network's
+
+    def detect_many(self, images: Iterable[Any], threshold: float = 0.5, *, order: str = "rgb") -> List[List[Detection]]:
+        """detect() for images of any sizes, decoded in threads and computed in batches. The first one that cannot be read is
+        raised."""
+        prepared = [prepare(image, order) for image in image_list(images)]
+        many = len(prepared)
+        objects = (DetectedObject * max(1, many * _OBJECTS_MAX))()
+        counts = (c_int * max(1, many))()
+        outputs = DetectOutputs(size=sizeof(DetectOutputs), objects=objects, count=counts)
+        if not prepared:
+            return []
+        with self._lock:
+            checked(_c.cvy_detect_images(self._open_handle, as_images(prepared), many, threshold, byref(outputs)))
+            firsts = range(0, many * _OBJECTS_MAX, _OBJECTS_MAX)
+            return [_detections(objects[first : first + count], count) for first, count in zip(firsts, counts)]
 
     def detect_files(
         self, paths: Iterable[PathLike], threshold: float = 0.5, *, draw: Optional[PathLike] = None

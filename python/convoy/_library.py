@@ -175,6 +175,18 @@ class DetectedObject(Structure):
     ]
 
 
+class DetectOutputs(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("objects", POINTER(DetectedObject)),
+        ("count", POINTER(c_int)),
+        ("width", POINTER(c_int)),
+        ("height", POINTER(c_int)),
+        ("status", POINTER(c_int)),
+        ("errors", c_void_p),
+    ]
+
+
 class DetectAnswer(Structure):
     _fields_ = [
         ("file", c_char_p),
@@ -307,6 +319,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("cvy_detect_memory", c_int, [pointer, text, text, c_size_t, c_double, POINTER(DetectedObject), POINTER(c_int),
                                       POINTER(c_int), POINTER(c_int)]),
         ("cvy_detect_pixels", c_int, image + [c_double, POINTER(DetectedObject), POINTER(c_int)]),
+        ("cvy_detect_images", c_int, [pointer, POINTER(Image), c_int, c_double, POINTER(DetectOutputs)]),
         ("cvy_detect_paths", c_int, paths + [POINTER(DetectOptions), DETECT_HANDLER, pointer]),
         ("cvy_train_options_new", pointer, []),
         ("cvy_train_options_free", None, [pointer]),

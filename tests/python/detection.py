@@ -81,6 +81,23 @@ def sources(detector, found, size):
     raises(FileNotFoundError, "missing", detector.detect, "missing.jpg")
 
 
+def several(detector, found):
+    """Images of other sizes and kinds at once: each has what it has alone."""
+    with open(pictures[0], "rb") as file:
+        encoded = file.read()
+    given = [encoded, *pictures[1:], pictures[0]]
+    said = detector.detect_many(given, 0.0)
+    check(len(said) == len(given) > 2, f"{len(said)} answers to {len(given)} images")
+    check(alike(said[0], found) and alike(said[-1], found), "an image among others")
+    for image, one in zip(given, said):
+        check(alike(detector.detect(image, 0.0), one), f"among others {image!r:.40} gets other objects")
+    check([len(one) for one in detector.detect_many(given, 1.0)] == [0] * len(given), "nothing is certain")
+    check(detector.detect_many([]) == [], "no images")
+    raises(convoy.BadDataError, "", detector.detect_many, [pictures[0], b"no image"])
+    raises(convoy.UsageError, "a list", detector.detect_many, pictures[0])
+    raises(convoy.UsageError, "threshold", detector.detect_many, pictures[:2], -1.0)
+
+
 def files(detector, found):
     said = detector.detect_files([os.path.join(data, "val"), __file__], 0.0)
     check(len(said) == len(pictures) + 1 and alike(said[0].detections, found), "files and folders")
@@ -126,6 +143,7 @@ with convoy.Detector(weights, threads=1) as network:
     width_height = (first.width, first.height)
     objects = answers(network, width_height)
     sources(network, objects, width_height)
+    several(network, objects)
     files(network, objects)
     with convoy.Detector(open(weights, "rb").read(), threads=1) as in_memory:
         check(in_memory.detect(pictures[0], 0.0) == objects, "weights from memory find other objects")
