@@ -204,6 +204,8 @@ def open_onnxruntime(settings):
     def logits(pixels):
         return session.run(["logits"], {"pixels": pixels})[0]
 
+    if settings.arch == "ssd320":
+        return lambda pixels, _: session.run(["boxes", "scores"], {"pixels": pixels}), logits, onnxruntime.__version__
     return lambda pixels, _: softmax(logits(pixels)), logits, onnxruntime.__version__
 
 
@@ -229,6 +231,8 @@ def open_openvino(settings):
         request.infer([pixels], share_inputs=True)
         return request.get_output_tensor(0).data
 
+    if settings.arch == "ssd320":
+        return lambda pixels, _: request.infer([pixels], share_inputs=True), logits, openvino.__version__
     return lambda pixels, _: softmax(logits(pixels).astype(np.float32)), logits, openvino.__version__
 
 

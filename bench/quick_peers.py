@@ -13,7 +13,8 @@ list until the time is over; a line of it is
 with THREADS a number or `all`: those that this process may use (taskset). Fewer are the first ones of these. Sides are
 convoy, what --also names (another build of the program), either with /PRECISION behind it (the same network in that
 precision), and the peers of peer.py. Every network has random weights (tests/tools/random_weights.c); for int8 it is
-quantised by `convoy quantize` with the images of --images, and the peers read its ONNX file.
+quantised by `convoy quantize` with the images of --images, and the peers read its ONNX file. ssd320 has 90 classes and images
+of 320 pixels; what Convoy, ONNX Runtime and OpenVINO compute are boxes and scores of all anchors.
 """
 import argparse
 import collections
@@ -29,6 +30,7 @@ import threading
 import time
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+DETECTOR, DETECTOR_SIZE, DETECTOR_CLASSES = "ssd320", 320, 90
 CASES = """
 infer resnet50 bf16 32 all convoy torch-frozen torch-cast openvino
 infer resnet50 bf16 1 all convoy torch-frozen torch-cast openvino
@@ -94,6 +96,9 @@ class Bench:
     def path(self, arch, suffix):
         return os.path.join(self.settings.folder, arch + suffix)
 
+    def image_size(self, arch):
+        return DETECTOR_SIZE if arch == DETECTOR else self.settings.image_size
+
     def environment(self, side, threads):
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
         if side not in ("onnxruntime", "openvino"):  # these have threads of their own, which bound ones would confine
@@ -114,7 +119,8 @@ class Bench:
         s, start = self.settings, self.path(arch, ".safetensors")
         try:
             if not os.path.exists(self.path(arch, ".onnx")):
-                self.run_quietly(s.random_weights, arch, "1000", str(s.image_size), "1", start)
+                classes = DETECTOR_CLASSES if arch == DETECTOR else 1000
+                self.run_quietly(s.random_weights, arch, str(classes), str(self.image_size(arch)), "1", start)
                 self.run_quietly(s.convoy, "-q", "convert", start, self.path(arch, ".pth"))
                 self.run_quietly(s.convoy, "-q", "convert", start, self.path(arch, ".onnx"))
             if int8 and not os.path.exists(self.path(arch, "-int8.onnx")):
@@ -131,7 +137,7 @@ class Bench:
         suffix = ".pth" if side.startswith("torch") else ("-int8.onnx" if case.precision == "int8" else ".onnx")
         words = self.pin(case.threads) + [
             s.python, os.path.join(FOLDER, "peer.py"), side, "--serve", "--mode", case.mode, "--arch", case.arch,
-            "--batch-size", str(case.batch), "--image-size", str(s.image_size), "--threads", str(case.threads),
+            "--batch-size", str(case.batch), "--image-size", str(self.image_size(case.arch)), "--threads", str(case.threads),
             "--precision", case.precision, "--weights", self.path(case.arch, suffix)]
         begin = time.monotonic()
         worker = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
@@ -192,7 +198,7 @@ class Bench:
         precision = precision or case.precision
         words = self.pin(case.threads) + [
             self.programs[name], "-q", "bench", case.mode, "--batch-size", str(case.batch), "--image-size",
-            str(self.settings.image_size), "--threads", str(case.threads), "--warmup", "2", "--iterations",
+            str(self.image_size(case.arch)), "--threads", str(case.threads), "--warmup", "2", "--iterations",
             str(iterations), "--device", "cpu", "--format", "json"]
         words += (["--weights", self.path(case.arch, "-int8.safetensors")] if precision == "int8" else
                   ["--arch", case.arch, "--precision", precision])
