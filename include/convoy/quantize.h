@@ -63,7 +63,7 @@ struct cvy_quantize_side {
     double accuracy, loss; /* loss: of classifiers */
     double single_ms;      /* the median time for one image */
     double batch_ms;       /* for a batch */
-    int64_t bytes;         /* of the file; 0: it came from memory */
+    int64_t bytes;         /* of the file that was written; of the network in floats, of its tensors */
 };
 
 struct cvy_quantize_result {

@@ -107,6 +107,12 @@ static const char *value_text(const struct cvy_json_value *value, char *buffer, 
     }
 }
 
+/* A number that the user has not given, for an option that has no other word for it. */
+static bool is_none(const char *name, const char *text)
+{
+    return strcmp(text, "-1") == 0 && (strcmp(name, "run-epochs") == 0 || strcmp(name, "run-steps") == 0);
+}
+
 static bool same_value(const struct cvy_train_options *a, const struct cvy_train_options *b, size_t index)
 {
     char left[CVY_PATH_MAX], right[CVY_PATH_MAX];
@@ -151,8 +157,11 @@ static cvy_status read_entry(struct cvy_train_options *options, const char *what
     if (options->source[index] == CVY_FROM_FLAG) {
         if (!same_value(options, &saved, (size_t)index)) {
             char now[256];
-            cvy_log(CVY_LOG_WARNING, "--%s %s replaces the saved %s", entry->key,
-                    cvy_train_option_text(options, (size_t)index, now, sizeof now), cvy_quote(text));
+            cvy_train_option_text(options, (size_t)index, now, sizeof now);
+            if (is_none(entry->key, text))
+                cvy_log(CVY_LOG_WARNING, "--%s %s: the saved run had none", entry->key, now);
+            else
+                cvy_log(CVY_LOG_WARNING, "--%s %s replaces the saved %s", entry->key, now, cvy_quote(text));
         }
         return CVY_OK;
     }

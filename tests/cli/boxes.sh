@@ -16,6 +16,7 @@ expect_sentence 2 '--boxes' "$convoy" dataset shapes more --boxes --train-per-cl
 expect_sentence 2 '--classes' "$convoy" dataset shapes more --boxes --classes 11
 expect_sentence 2 '64' "$convoy" dataset shapes more --boxes --image-size 32
 expect_sentence 73 'not empty' "$convoy" dataset shapes data --boxes
+expect_sentence 65 '"data/train" holds no class folders.* boxes take a detector \(--arch ssd320\)$' "$convoy" -q train data --arch resnet18
 
 # ---- TFRecords: written by Convoy, and by others ----
 expect 0 "$convoy" dataset tfrecord data records --train-shards 3

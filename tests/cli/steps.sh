@@ -20,6 +20,8 @@ expect 0 steps stopped --run-epochs 1
 expect 0 "$convoy" -q train --resume stopped
 expect_same calm/checkpoint.safetensors stopped/checkpoint.safetensors
 expect_same calm/steps.csv stopped/steps.csv
+expect 0 "$convoy" train --resume calm --run-epochs 1
+expect_text err '^convoy: warning: --run-epochs 1: the saved run had none$'
 
 # --run-steps: the steps of one run, beyond the end of an epoch, with the rates of the whole schedule.
 epochs() { train --epochs 4 --lr 0.002 --rewinds 0 --lr-unit step --gather-checkpoints -1 --log-every-step "$PWD/$1/steps.csv" --workspace "$1" "${@:2}"; }
@@ -37,9 +39,9 @@ cp part/checkpoint.safetensors end.safetensors
 expect 0 "$convoy" -q train --resume part/checkpoint_0000.safetensors
 expect_same end.safetensors part/checkpoint.safetensors
 expect 0 "$convoy" train --resume part --run-steps 2
-grep -q "^convoy: the run ends after step 3 of $each of epoch 1, where --resume continues" err || fail "no word of where the run ends: $(cat err)"
+grep -q "^convoy: the run ends after step 3 of $each of epoch 2/4, where --resume continues" err || fail "no word of where the run ends: $(cat err)"
 expect 0 "$convoy" train data --arch resnet18 --image-size 32 --batch-size 4 --epochs 2 --workspace bare --run-steps 2 --no-checkpoints
-grep -q "^convoy: the run ends after step 2 of $each of epoch 0; no checkpoint is kept" err || fail "no word that nothing is kept: $(cat err)"
+grep -q "^convoy: the run ends after step 2 of $each of epoch 1/2; no checkpoint is kept" err || fail "no word that nothing is kept: $(cat err)"
 [ "$(count part/steps.csv)" = $((each + 3)) ] || fail "not two steps more: $(cat part/steps.csv)"
 expect 0 "$convoy" -q train --resume part
 records() { grep -o '"step": \[[^]]*\]' "$1/experiment_raport.json" >"$1.records"; }

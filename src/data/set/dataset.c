@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -155,11 +156,20 @@ static cvy_status fail_without_classes(const char *folder, struct cvy_arena *are
     struct names files = {0};
     const cvy_status status = list_folder(folder, arena, &files, NULL);
     const bool flat = status == CVY_OK && files.count > 0;
+    const char *annotations = flat ? cvy_arena_printf(arena, "%s/../annotations", folder) : NULL;
 
     cvy_free(files.items);
     CVY_TRY(status);
+    if (flat && !annotations)
+        return cvy_fail_memory(strlen(folder), "a name");
+    if (flat && access(annotations, F_OK) == 0)
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s holds no class folders, but images, and annotations are beside it: boxes take a detector "
+                        "(--arch ssd320)",
+                        cvy_quote(folder));
     return cvy_fail(CVY_BAD_DATA, "%s holds no class folders%s", cvy_quote(folder),
-                    flat ? ", but images: a list of path<TAB>label lines gives them classes (--train-list, --val-list)"
+                    flat ? ", but images: a list of path<TAB>label lines gives them classes (train --train-list, "
+                           "--val-list)"
                          : "");
 }
 

@@ -29,7 +29,7 @@ struct cvy_ptq_mean {
 struct cvy_ptq {
     const struct cvy_quantize_options *options;
     const char *name;    /* of the weights, in errors */
-    int64_t float_bytes; /* of their file */
+    int64_t float_bytes; /* of their tensors, as floats */
     bool written;        /* the output is complete */
     enum cvy_calibration calibration;
     struct cvy_predictor plain; /* the network in floats */

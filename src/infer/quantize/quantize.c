@@ -56,9 +56,8 @@ static cvy_status open_network(struct cvy_ptq *ptq)
     model.quantize = CVY_PTQ_FORM;
     options.any_quantizers = true;
     CVY_TRY(cvy_predictor_open_weights(&file, ptq->options->network));
-    ptq->float_bytes = (int64_t)file.mapping.size;
-    for (size_t i = 0; i < file.part_count; i++)
-        ptq->float_bytes += (int64_t)file.parts[i].size;
+    for (int32_t i = 0; i < plain->table.param_count; i++)
+        ptq->float_bytes += (int64_t)sizeof(float) * cvy_shape_elements(&plain->table.params[i].shape);
     CVY_GOTO(cvy_network_open(&ptq->network, ptq->plain.device, plain->architecture, &model, CVY_F32, false));
     CVY_GOTO(cvy_weights_load(&ptq->network, &file, ptq->name, &options));
     CVY_GOTO(cvy_ptq_parts_find(&ptq->network.table, &ptq->parts));

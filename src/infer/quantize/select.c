@@ -215,6 +215,10 @@ cvy_status cvy_ptq_select(struct cvy_ptq *ptq, double *everything)
     struct ranked *order;
     cvy_status status;
 
+    if (ptq->floats.answers && ptq->options->max_drop * (double)ptq->floats.images < 100)
+        cvy_log(CVY_LOG_INFO,
+                "each of the %lld validation images counts for %.2f points: with --max-drop %g a single one decides",
+                (long long)ptq->floats.images, 100 / (double)ptq->floats.images, ptq->options->max_drop);
     CVY_TRY(try_floats(ptq, NULL, 0, everything));
     if (cvy_ptq_is_enough(ptq->floats.accuracy, *everything, ptq->options->max_drop))
         return CVY_OK;

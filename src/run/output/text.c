@@ -172,8 +172,9 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
     add_data(run, text);
     add_start(run, text);
     if (run->resume.requested)
-        cvy_text_printf(text, "%-11s  %s at epoch %lld, step %lld\n", "resume", run->resume.file,
-                        (long long)run->state.progress.epoch, (long long)run->state.progress.position);
+        cvy_text_printf(text, "%-11s  %s after %s and %s\n", "resume", run->resume.file,
+                        cvy_counted(run->state.progress.epoch, "epoch"),
+                        cvy_counted(run->state.progress.position, "step"));
     add_fine_tuning(run, text);
     add_source(run->config, CVY_FROM_AUTO, "automatic", " (chosen for these data; flags override)", text);
     snprintf(recipe, sizeof recipe, " (recipe %s)", o->recipe);

@@ -207,10 +207,10 @@ cvy_status cvy_loop_stop_here(struct cvy_loop *loop)
 {
     CVY_TRY(cvy_loop_read_losses(loop, 0));
     CVY_TRY(cvy_run_save(loop->run));
-    return cvy_fail(CVY_STOPPED, "stopped after step %lld of epoch %lld%s",
-                    (long long)loop->run->state.progress.position, (long long)loop->run->state.progress.epoch,
-                    loop->run->config->options.no_checkpoints ? "; no checkpoint is kept"
-                                                              : "; the checkpoint is saved");
+    return cvy_fail(
+        CVY_STOPPED, "stopped after step %lld of epoch %lld/%lld%s", (long long)loop->run->state.progress.position,
+        (long long)loop->run->state.progress.epoch + 1, (long long)loop->run->config->options.epochs,
+        loop->run->config->options.no_checkpoints ? "; no checkpoint is kept" : "; the checkpoint is saved");
 }
 
 /* ---- progress ---- */
@@ -436,9 +436,9 @@ void cvy_loop_finish(struct cvy_loop *loop)
     struct cvy_run *run = loop->run;
 
     if (loop->cut)
-        cvy_log(CVY_LOG_INFO, "the run ends after step %lld of %lld of epoch %lld%s",
+        cvy_log(CVY_LOG_INFO, "the run ends after step %lld of %lld of epoch %lld/%lld%s",
                 (long long)run->state.progress.position, (long long)cvy_run_full_epoch_steps(run),
-                (long long)run->state.progress.epoch,
+                (long long)run->state.progress.epoch + 1, (long long)run->config->options.epochs,
                 run->config->options.no_checkpoints ? "; no checkpoint is kept" : ", where --resume continues");
     else if (cvy_run_early_stop(run))
         cvy_log(CVY_LOG_INFO, "%s in a row brought nothing better: the training ends early",
