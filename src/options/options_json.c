@@ -155,13 +155,10 @@ static cvy_status read_entry(struct cvy_train_options *options, const char *what
         options->batch_size == CVY_BATCH_AUTO)
         options->source[index] = CVY_FROM_RESUME;
     if (options->source[index] == CVY_FROM_FLAG) {
-        if (!same_value(options, &saved, (size_t)index)) {
+        if (!is_none(entry->key, text) && !same_value(options, &saved, (size_t)index)) {
             char now[256];
-            cvy_train_option_text(options, (size_t)index, now, sizeof now);
-            if (is_none(entry->key, text))
-                cvy_log(CVY_LOG_WARNING, "--%s %s: the saved run had none", entry->key, now);
-            else
-                cvy_log(CVY_LOG_WARNING, "--%s %s replaces the saved %s", entry->key, now, cvy_quote(text));
+            cvy_log(CVY_LOG_WARNING, "--%s %s replaces the saved %s", entry->key,
+                    cvy_train_option_text(options, (size_t)index, now, sizeof now), cvy_quote(text));
         }
         return CVY_OK;
     }
