@@ -107,12 +107,6 @@ static const char *value_text(const struct cvy_json_value *value, char *buffer, 
     }
 }
 
-/* A number that the user has not given, for an option that has no other word for it. */
-static bool is_none(const char *name, const char *text)
-{
-    return strcmp(text, "-1") == 0 && (strcmp(name, "run-epochs") == 0 || strcmp(name, "run-steps") == 0);
-}
-
 static bool same_value(const struct cvy_train_options *a, const struct cvy_train_options *b, size_t index)
 {
     char left[CVY_PATH_MAX], right[CVY_PATH_MAX];
@@ -130,7 +124,7 @@ static bool is_for_the_command_line(const char *name)
 static cvy_status read_entry(struct cvy_train_options *options, const char *what, enum cvy_option_group group,
                              const struct cvy_json_value *entry)
 {
-    struct cvy_train_options saved;
+    struct cvy_train_options usual, saved;
     char buffer[64];
     const char *text = value_text(entry, buffer, sizeof buffer);
     const int index = cvy_train_option_find(entry->key);
@@ -148,6 +142,7 @@ static cvy_status read_entry(struct cvy_train_options *options, const char *what
                 cvy_quote(what), entry->key);
         return CVY_OK;
     }
+    cvy_train_options_init(&usual);
     cvy_train_options_init(&saved);
     CVY_TRY(cvy_train_options_set(&saved, entry->key, text, CVY_FROM_RESUME));
     /* "auto" leaves the choice to the run, and this run has chosen before. */
@@ -155,7 +150,9 @@ static cvy_status read_entry(struct cvy_train_options *options, const char *what
         options->batch_size == CVY_BATCH_AUTO)
         options->source[index] = CVY_FROM_RESUME;
     if (options->source[index] == CVY_FROM_FLAG) {
-        if (!is_none(entry->key, text) && !same_value(options, &saved, (size_t)index)) {
+        /* What a run does has no bearing on its numbers: where nobody had given it, nothing is replaced. */
+        const bool given = group != CVY_OPTION_RUN || !same_value(&usual, &saved, (size_t)index);
+        if (given && !same_value(options, &saved, (size_t)index)) {
             char now[256];
             cvy_log(CVY_LOG_WARNING, "--%s %s replaces the saved %s", entry->key,
                     cvy_train_option_text(options, (size_t)index, now, sizeof now), cvy_quote(text));

@@ -20,9 +20,9 @@ expect 0 steps stopped --run-epochs 1
 expect 0 "$convoy" -q train --resume stopped
 expect_same calm/checkpoint.safetensors stopped/checkpoint.safetensors
 expect_same calm/steps.csv stopped/steps.csv
-expect 0 "$convoy" train --resume calm --run-epochs 1
+expect 0 "$convoy" train --resume calm --run-epochs 1 --checkpoint-every 5
 checks=$((checks + 1))
-! grep -q 'warning: --run-epochs' err || fail "a warning of what no run had: $(cat err)"
+! grep -q 'replaces the saved' err || fail "a warning of what no run had: $(cat err)"
 
 # --run-steps: the steps of one run, beyond the end of an epoch, with the rates of the whole schedule.
 epochs() { train --epochs 4 --lr 0.002 --rewinds 0 --lr-unit step --gather-checkpoints -1 --log-every-step "$PWD/$1/steps.csv" --workspace "$1" "${@:2}"; }
