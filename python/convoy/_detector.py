@@ -89,12 +89,12 @@ class Detector(Network):
         """detect() for images of any sizes, decoded in threads and computed in batches. The first one that cannot be read is
         raised."""
         prepared = [prepare(image, order) for image in image_list(images)]
-        many = len(prepared)
-        objects = (DetectedObject * max(1, many * _OBJECTS_MAX))()
-        counts = (c_int * max(1, many))()
-        outputs = DetectOutputs(size=sizeof(DetectOutputs), objects=objects, count=counts)
         if not prepared:
             return []
+        many = len(prepared)
+        objects = (DetectedObject * (many * _OBJECTS_MAX))()
+        counts = (c_int * many)()
+        outputs = DetectOutputs(size=sizeof(DetectOutputs), objects=objects, count=counts)
         with self._lock:
             checked(_c.cvy_detect_images(self._open_handle, as_images(prepared), many, threshold, byref(outputs)))
             firsts = range(0, many * _OBJECTS_MAX, _OBJECTS_MAX)

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -162,7 +161,7 @@ static cvy_status fail_without_classes(const char *folder, struct cvy_arena *are
     CVY_TRY(status);
     if (flat && !annotations)
         return cvy_fail_memory(strlen(folder), "a name");
-    if (flat && access(annotations, F_OK) == 0)
+    if (flat && cvy_path_exists(annotations))
         return cvy_fail(CVY_BAD_DATA,
                         "%s holds no class folders, but images, and annotations are beside it: boxes take a detector "
                         "(--arch ssd320)",
