@@ -10,7 +10,7 @@
 
 /* Output channels of a panel, in vectors of 16; pixels of a tile with AVX-512. */
 enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7 };
-/* Sorted panels lie beside each other as if they were one: as many output channels as this share what is read. */
+/* Sorted panels lie beside each other as if they were one: up to as many output channels share what is read. */
 enum { CPU_INT8_WIDE_PANEL = 256 };
 /* Sorted panels: output channels of a half of a vector; the steps of a slice; the ways to make pairs of a step's four
  * bytes; the bytes of eight pixels that a step takes, in one of them and in all. */
