@@ -93,6 +93,8 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
     if (status == CVY_OK)
         status = cpu_choose_winograd(cpu);
     if (status == CVY_OK)
+        status = cpu_choose_direct(cpu);
+    if (status == CVY_OK)
         status = cpu_choose_layout(cpu);
     if (status == CVY_OK)
         status = cpu_choose_chunks(cpu);
@@ -214,6 +216,11 @@ static const struct cvy_kernel kernels[] = {
      .run = cpu_reorder_winograd_run,
      .release = cpu_state_release},
     {.op = CVY_OP_REORDER,
+     .name = "cpu.reorder_direct",
+     .prepare = cpu_reorder_direct_prepare,
+     .run = cpu_reorder_direct_run,
+     .release = cpu_state_release},
+    {.op = CVY_OP_REORDER,
      .name = "cpu.reorder_sign",
      .prepare = cpu_reorder_sign_prepare,
      .run = cpu_reorder_sign_run,
@@ -237,6 +244,7 @@ static const struct cvy_kernel kernels[] = {
     WINOGRAD(CONV2D, "conv2d_winograd_4x4", 4x4),
     WINOGRAD(CONV2D, "conv2d_winograd_2x2", 2x2),
     WINOGRAD(CONV2D, "conv2d_winograd_strided", strided),
+    OWN(CONV2D, "conv2d_direct", cpu_direct, 0),
     ONEDNN(CONV2D, "conv2d", cpu_conv2d_prepare),
     KERNEL(CONV2D_BWD_DATA, grouped_conv2d_bwd_data),
     OWN(CONV2D_BWD_DATA, "conv2d_bwd_data_tiles", cpu_tile_product_bwd_data, 0),
@@ -245,6 +253,7 @@ static const struct cvy_kernel kernels[] = {
     WINOGRAD(CONV2D_BWD_DATA, "conv2d_winograd_4x4_bwd_data", 4x4),
     WINOGRAD(CONV2D_BWD_DATA, "conv2d_winograd_2x2_bwd_data", 2x2),
     WINOGRAD(CONV2D_BWD_DATA, "conv2d_winograd_strided_bwd_data", strided),
+    OWN(CONV2D_BWD_DATA, "conv2d_direct_bwd_data", cpu_direct, 0),
     ONEDNN(CONV2D_BWD_DATA, "conv2d_bwd_data", cpu_conv2d_prepare),
     KERNEL(CONV2D_BWD_WEIGHTS, grouped_conv2d_bwd_weights),
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_bwd_weights", cpu_conv2d_winograd_prepare),
@@ -258,6 +267,7 @@ static const struct cvy_kernel kernels[] = {
      .lead = WAITING},
     OWN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights_tiles", cpu_tile_gradient, WAITING),
     OWN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights_bf16", cpu_weight_gradient, WAITING),
+    OWN(CONV2D_BWD_WEIGHTS, "conv2d_direct_bwd_weights", cpu_direct_gradient, WAITING),
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights", cpu_conv2d_prepare),
     KERNEL(CONV2D_INT8, conv2d_int8_plain),
     KERNEL(LINEAR, linear),

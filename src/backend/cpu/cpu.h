@@ -51,6 +51,7 @@ struct cpu_device {
     size_t chain_bytes;                /* steps whose images have this size are run part by part (chain.c) */
     int32_t chunk_units;               /* of gradients of weights in bf16 by vectors (conv/weight_gradient_plan.c) */
     enum cpu_winograd winograd;        /* from which setting on Winograd's algorithm is used */
+    enum cpu_choice direct;            /* our own direct convolutions in fp32 (conv/direct_source.c) */
     struct cpu_onednn *onednn;
     const struct cpu_int8_kernels *int8;           /* of the instruction set in use (int8.h) */
     struct cpu_packing packings[CPU_MAX_PACKINGS]; /* the first packing_count: descriptions of opaque layouts */
@@ -73,6 +74,10 @@ CVY_CHECKED cvy_status cpu_choose_winograd(struct cpu_device *device);
  * or the device is set to less than `least`. */
 CVY_CHECKED cvy_status cpu_expect_winograd(const struct cpu_device *device, const struct cvy_op_desc *desc,
                                            int32_t stride, enum cpu_winograd least, struct cvy_kernel_plan *plan);
+
+/* Reads CONVOY_CPU_DIRECT (conv/direct_source.c): CVY_USAGE when it is none of auto, always, never. auto: 1x1 windows
+ * alone with AVX2, all without; always: all. */
+CVY_CHECKED cvy_status cpu_choose_direct(struct cpu_device *device);
 
 /* Reads CONVOY_CPU_CHAINS (chain.c): CVY_USAGE when it is none of auto, always, never. It does not change results. */
 CVY_CHECKED cvy_status cpu_choose_chains(struct cpu_device *device);
@@ -278,6 +283,11 @@ CPU_KERNEL(cpu_winograd_gradient);
 cvy_status cpu_winograd_strided_gradient_prepare(cvy_device *device, struct cvy_op_desc *desc,
                                                  struct cvy_kernel_plan *plan);
 CPU_KERNEL(cpu_reorder_winograd);
+CPU_KERNEL(cpu_direct);
+CPU_KERNEL(cpu_direct_gradient);
+CPU_KERNEL(cpu_reorder_direct);
+/* Bytes of weights that are packed for direct convolutions (conv/direct_weights.c); 0: they are not. */
+size_t cpu_direct_weights_bytes(const struct cvy_tensor *tensor);
 /* Bytes of weights that are transformed for Winograd's algorithm (conv/winograd_weights.c); 0: they are not. */
 size_t cpu_winograd_weights_bytes(const struct cvy_tensor *tensor);
 CPU_KERNEL(cpu_grouped_conv2d);

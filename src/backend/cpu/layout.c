@@ -274,6 +274,8 @@ size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
         return cpu_tile_weights_bytes(tensor);
     if (cpu_winograd_weights_bytes(tensor) > 0)
         return cpu_winograd_weights_bytes(tensor);
+    if (cpu_direct_weights_bytes(tensor) > 0)
+        return cpu_direct_weights_bytes(tensor);
     if (cpu_is_sign(&tensor->layout))
         return cpu_sign_bytes(tensor);
     if (tensor->layout.kind == CVY_LAYOUT_OPAQUE)

@@ -305,8 +305,8 @@ cvy_status cpu_opaque_reorder_prepare(cvy_device *device, struct cvy_op_desc *de
     CVY_TRY(cpu_expect_images(desc, 1U, 1U, 0, 0));
     if ((!from_opaque && x->layout.kind != CVY_LAYOUT_PLAIN) || (!to_opaque && y->layout.kind != CVY_LAYOUT_PLAIN) ||
         (!from_opaque && !to_opaque) || cpu_tile_weights_bytes(x) > 0 || cpu_tile_weights_bytes(y) > 0 ||
-        cpu_winograd_weights_bytes(x) > 0 || cpu_winograd_weights_bytes(y) > 0 || cpu_is_sign(&x->layout) ||
-        cpu_is_sign(&y->layout))
+        cpu_winograd_weights_bytes(x) > 0 || cpu_winograd_weights_bytes(y) > 0 || cpu_direct_weights_bytes(x) > 0 ||
+        cpu_direct_weights_bytes(y) > 0 || cpu_is_sign(&x->layout) || cpu_is_sign(&y->layout))
         return cvy_fail(CVY_UNAVAILABLE, "this kernel reorders plain and opaque weights only");
     struct onednn_call *call = cvy_calloc(1, sizeof(*call));
     if (!call)

@@ -218,13 +218,18 @@ static void test_network_shapes_on_gpu(void **state)
     test_network_shapes(state);
 }
 
-/* Our own Winograd kernels name their tiles, or that they are strided, and need AVX2. oneDNN has some for AVX-512 only,
- * and from version 3 on none. */
+/* Our own Winograd kernels name their tiles, or that they are strided. oneDNN has some for AVX-512 only, and from version
+ * 3 on none. */
 static bool has_winograd(const struct cvy_kernel *kernel)
 {
     const bool own = strstr(kernel->name, "_2x2") || strstr(kernel->name, "_4x4") || strstr(kernel->name, "_strided");
-    return own ? cvy_cpu_isa() >= CVY_ISA_AVX2
-               : cvy_cpu_isa() >= CVY_ISA_AVX512 && strstr(suite.cpu->description, "oneDNN 2");
+    return own || (cvy_cpu_isa() >= CVY_ISA_AVX512 && strstr(suite.cpu->description, "oneDNN 2"));
+}
+
+/* Direct convolutions: where oneDNN's are not better. */
+static bool has_direct(void)
+{
+    return cvy_cpu_isa() <= CVY_ISA_AVX2;
 }
 
 /* Convolutions by tile products. */
@@ -247,13 +252,14 @@ static bool has_cases(const struct cvy_kernel *kernel)
 {
     static const char *const others[] = {
         "cpu.reorder_int8", "cpu.reorder_tiles",    "cpu.reorder_weights",           "cpu.unblock_weights",
-        "cpu.reorder_sign", "cpu.reorder_winograd", "cuda.conv2d_bwd_data_pointwise"};
+        "cpu.reorder_sign", "cpu.reorder_winograd", "cpu.reorder_direct",            "cuda.conv2d_bwd_data_pointwise"};
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(kernel->name, others[i]) == 0)
             return false;
     return kernel->prepare && !cvy_ops[kernel->op].int8 &&
-           (!strstr(kernel->name, "winograd") || has_winograd(kernel)) && (!is_by_tiles(kernel) || has_tiles());
+           (!strstr(kernel->name, "winograd") || has_winograd(kernel)) &&
+           (!strstr(kernel->name, "_direct") || has_direct()) && (!is_by_tiles(kernel) || has_tiles());
 }
 
 static void test_every_kernel_was_run(void **state)

@@ -66,8 +66,6 @@ cvy_status winograd_expect(const struct cpu_device *device, const struct cvy_op_
 
     CVY_TRY(cpu_expect_winograd(device, desc, stride, least, plan));
     CVY_TRY(cpu_no_norm(desc));
-    if (!loops)
-        return cvy_fail(CVY_UNAVAILABLE, "there are no loops of Winograd's algorithm without AVX2");
     plan->quiet = w[0] % loops->lanes || w[1] % loops->lanes;
     if (plan->quiet)
         return cvy_fail(CVY_UNAVAILABLE, "channels are no multiple of %d", (int)loops->lanes);

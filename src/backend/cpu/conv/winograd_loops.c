@@ -6,7 +6,7 @@
 const struct cpu_winograd_loops *winograd_loops_here(void)
 {
     static const struct cpu_winograd_loops *const tables[] = {
-        [CVY_ISA_BASE] = NULL,
+        [CVY_ISA_BASE] = &cpu_winograd_base,
         [CVY_ISA_AVX2] = CVY_IF_AVX(&cpu_winograd_avx2),
         [CVY_ISA_AVX512] = CVY_IF_AVX(&cpu_winograd_avx512),
         [CVY_ISA_AVX512_BF16] = CVY_IF_AVX(&cpu_winograd_avx512),

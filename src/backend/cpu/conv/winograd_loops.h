@@ -89,7 +89,7 @@ struct cpu_winograd_product {
 
 struct cpu_winograd_loops {
     const char *isa;
-    int32_t lanes;       /* channels of a block of an image */
+    int32_t lanes;       /* channels of a block of an image: a vector, or two */
     int32_t panel_lanes; /* of a panel of products */
     void (*source[WINOGRAD_FORMS])(const struct cpu_winograd_tiles *tiles, const float *image, float *to);
     void (*aim[WINOGRAD_FORMS])(const struct cpu_winograd_tiles *tiles, const float *from,
@@ -105,9 +105,9 @@ struct cpu_winograd_loops {
     size_t gradient_depth; /* floats from one depth to the next there: row_depth, a multiple of `lanes` */
 };
 
-extern const struct cpu_winograd_loops cpu_winograd_avx2, cpu_winograd_avx512;
+extern const struct cpu_winograd_loops cpu_winograd_base, cpu_winograd_avx2, cpu_winograd_avx512;
 
-/* Those for this processor; NULL: none. */
+/* Those for this processor. */
 const struct cpu_winograd_loops *winograd_loops_here(void);
 
 #endif
