@@ -78,6 +78,8 @@ CVY_CHECKED cvy_status cpu_expect_winograd(const struct cpu_device *device, cons
 /* Reads CONVOY_CPU_DIRECT (conv/direct_source.c): CVY_USAGE when it is none of auto, always, never. auto: 1x1 windows
  * alone with AVX2, all without; always: all. */
 CVY_CHECKED cvy_status cpu_choose_direct(struct cpu_device *device);
+/* Whether they take this convolution, or gradient of one; a refusal is the thread's error. */
+bool cpu_direct_takes(const struct cpu_device *device, const struct cvy_op_desc *desc);
 
 /* Reads CONVOY_CPU_CHAINS (chain.c): CVY_USAGE when it is none of auto, always, never. It does not change results. */
 CVY_CHECKED cvy_status cpu_choose_chains(struct cpu_device *device);

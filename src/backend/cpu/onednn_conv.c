@@ -170,13 +170,21 @@ static void note_skipped(struct cvy_kernel_plan *plan, const struct choice *choi
              cvy_layout_name(&x), cvy_layout_name(&y), tried ? implementation_of(tried) : "oneDNN has none");
 }
 
+/* Its loops without instructions for them: in C, "ref:any" a thousand times slower than others, and products of
+ * matrices in C, which is what it has for 64-bit ARM without SVE. */
+static bool is_plain_loops(dnnl_primitive_desc_t desc)
+{
+    const char *const name = implementation_of(desc);
+    return strncmp(name, "ref", 3) == 0 || strncmp(name, "gemm:ref", 8) == 0;
+}
+
 /* The pairs of layouts in the order of preference: first the device's own for these images and channels, so that
  * neighbours need no reorder; then outputs in whole blocks all the same, padded, which what flattens the levels of a
- * detector reads. oneDNN answers a pair that none of its kernels knows with "ref:any", a thousand times slower: any
- * other pair is better, and that one is taken only when there is nothing else, not even another row of the table. */
-static cvy_status choose(struct cpu_device *device, const struct conv *conv, const_dnnl_primitive_attr_t attr,
-                         dnnl_alg_kind_t algorithm, struct choice *choice, dnnl_primitive_desc_t *result,
-                         struct cvy_kernel_plan *plan)
+ * detector reads. oneDNN answers a pair that none of its kernels knows with plain loops: any other pair is better, and
+ * that one is taken only when there is nothing else, not even another row of the table. */
+static cvy_status choose(struct cpu_device *device, const struct conv *conv, const struct cvy_op_desc *desc,
+                         const_dnnl_primitive_attr_t attr, dnnl_alg_kind_t algorithm, struct choice *choice,
+                         dnnl_primitive_desc_t *result, struct cvy_kernel_plan *plan)
 {
     const enum cvy_layout_kind x = cpu_blocked_layout(device, conv->x->shape.dim[1]).kind;
     const enum cvy_layout_kind y = cpu_blocked_layout(device, conv->y->shape.dim[1]).kind;
@@ -191,7 +199,7 @@ static cvy_status choose(struct cpu_device *device, const struct conv *conv, con
             continue;
         *choice = (struct choice){.algorithm = algorithm, .x = pairs[p][0], .y = pairs[p][1]};
         CVY_TRY(try_choice(device, conv, choice, attr, result));
-        if (*result && strncmp(implementation_of(*result), "ref", 3) != 0)
+        if (*result && !is_plain_loops(*result))
             return CVY_OK;
         note_skipped(plan, choice, *result);
         if (*result)
@@ -200,6 +208,8 @@ static cvy_status choose(struct cpu_device *device, const struct conv *conv, con
     }
     if (algorithm != dnnl_convolution_direct)
         return cvy_fail(CVY_UNAVAILABLE, "oneDNN has none");
+    if (cpu_direct_takes(device, desc))
+        return cvy_fail(CVY_UNAVAILABLE, "oneDNN has plain loops only");
     *choice = (struct choice){.algorithm = algorithm, .x = plain, .y = plain};
     CVY_TRY(try_choice(device, conv, choice, attr, result));
     return *result ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "oneDNN has no kernel for this convolution");
@@ -240,7 +250,7 @@ static cvy_status build(struct cpu_device *device, struct conv *conv, dnnl_alg_k
     cvy_status status;
 
     CVY_GOTO(make_attr(conv, &attr));
-    CVY_GOTO(choose(device, conv, attr, algorithm, &choice, &chosen, plan));
+    CVY_GOTO(choose(device, conv, desc, attr, algorithm, &choice, &chosen, plan));
     CVY_GOTO(onednn_primitive(device, call, chosen, plan));
     CVY_GOTO(add_arguments(device, conv, call, chosen));
     snprintf(plan->implementation, sizeof(plan->implementation), "%s", implementation_of(chosen));

@@ -218,8 +218,8 @@ static void test_network_shapes_on_gpu(void **state)
     test_network_shapes(state);
 }
 
-/* Our own Winograd kernels name their tiles, or that they are strided. oneDNN has some for AVX-512 only, and from version
- * 3 on none. */
+/* Our own Winograd kernels name their tiles, or that they are strided. oneDNN has some for AVX-512 only, and from
+ * version 3 on none. */
 static bool has_winograd(const struct cvy_kernel *kernel)
 {
     const bool own = strstr(kernel->name, "_2x2") || strstr(kernel->name, "_4x4") || strstr(kernel->name, "_strided");
@@ -251,8 +251,8 @@ static bool has_tiles(void)
 static bool has_cases(const struct cvy_kernel *kernel)
 {
     static const char *const others[] = {
-        "cpu.reorder_int8", "cpu.reorder_tiles",    "cpu.reorder_weights",           "cpu.unblock_weights",
-        "cpu.reorder_sign", "cpu.reorder_winograd", "cpu.reorder_direct",            "cuda.conv2d_bwd_data_pointwise"};
+        "cpu.reorder_int8", "cpu.reorder_tiles",    "cpu.reorder_weights", "cpu.unblock_weights",
+        "cpu.reorder_sign", "cpu.reorder_winograd", "cpu.reorder_direct",  "cuda.conv2d_bwd_data_pointwise"};
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(kernel->name, others[i]) == 0)

@@ -67,7 +67,7 @@ static void set_up_problem(struct problem *p, int number)
     c->x = convolution_tensor(batch, channels, input[0], input[1]);
     c->y = convolution_tensor(batch, kernels, output[0], output[1]);
     c->w = convolution_tensor(kernels, channels, 3, 3);
-    convolution_draw(c, &rng);
+    convolution_draw(c, devices[0], &rng);
 }
 
 static struct convolution_kernel kernel_of(const struct problem *p)

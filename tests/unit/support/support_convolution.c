@@ -41,31 +41,67 @@ int64_t convolution_outputs(const struct cvy_conv2d_attr *attr, int axis, int64_
     return room < 0 ? 0 : room / attr->stride[axis] + 1;
 }
 
+static bool is_blocked(const struct convolution *p, const struct cvy_tensor *image)
+{
+    return image == &p->y || image->shape.dim[1] % p->block == 0;
+}
+
+/* With the zeros of the last block. */
+static size_t image_count(const struct convolution *p, const struct cvy_tensor *image)
+{
+    const int64_t *const dim = image->shape.dim;
+    const int64_t blocks = (dim[1] + p->block - 1) / p->block;
+
+    return (size_t)(dim[0] * (is_blocked(p, image) ? blocks * p->block : dim[1]) * dim[2] * dim[3]);
+}
+
+/* Element of an image. */
+static size_t place_of(const struct convolution *p, const struct cvy_tensor *image, int64_t n, int64_t c, int64_t pixel)
+{
+    const int64_t pixels = image->shape.dim[2] * image->shape.dim[3], block = is_blocked(p, image) ? p->block : 1;
+    const int64_t blocks = (image->shape.dim[1] + block - 1) / block;
+
+    return (size_t)(((n * blocks + c / block) * pixels + pixel) * block + c % block);
+}
+
 static const struct cvy_tensor *output_of(const struct convolution *p)
 {
     return p->op == CVY_OP_CONV2D ? &p->y : p->op == CVY_OP_CONV2D_BWD_DATA ? &p->x : &p->w;
 }
 
-size_t convolution_result_count(const struct convolution *p)
+static size_t result_count(const struct convolution *p)
 {
-    return count_of(output_of(p));
+    return p->op == CVY_OP_CONV2D_BWD_WEIGHTS ? count_of(&p->w) : image_count(p, output_of(p));
 }
 
-void convolution_draw(struct convolution *p, struct cvy_rng *rng)
+static float *draw_image(const struct convolution *p, const struct cvy_tensor *image, struct cvy_rng *rng)
 {
+    const int64_t *const dim = image->shape.dim;
+    float *const numbers = draw_numbers(rng, image_count(p, image));
+
+    for (int64_t n = 0; n < dim[0] && is_blocked(p, image); n++)
+        for (int64_t c = dim[1]; c % p->block != 0; c++)
+            for (int64_t i = 0; i < dim[2] * dim[3]; i++)
+                numbers[place_of(p, image, n, c, i)] = 0;
+    return numbers;
+}
+
+void convolution_draw(struct convolution *p, cvy_device *device, struct cvy_rng *rng)
+{
+    p->block = cpu_block(&(struct cvy_layout){.kind = cpu_of(device)->blocked});
     if (p->op == CVY_OP_CONV2D) {
         p->bias = cvy_rng_below(rng, 2);
         p->residual = cvy_rng_below(rng, 2);
         p->attr.activation = cvy_rng_below(rng, 3);
     }
-    p->images[0] = draw_numbers(rng, count_of(&p->x));
-    p->images[1] = draw_numbers(rng, count_of(&p->y));
+    p->images[0] = draw_image(p, &p->x, rng);
+    p->images[1] = draw_image(p, &p->y, rng);
     p->weights = draw_numbers(rng, count_of(&p->w));
     p->shift = draw_numbers(rng, (size_t)p->w.shape.dim[0]);
-    p->more = draw_numbers(rng, count_of(&p->y));
-    p->result = memory_of(convolution_result_count(p) * sizeof *p->result);
-    p->expected = memory_of(convolution_result_count(p) * sizeof *p->expected);
-    p->size = memory_of(convolution_result_count(p) * sizeof *p->size);
+    p->more = draw_image(p, &p->y, rng);
+    p->result = memory_of(result_count(p) * sizeof *p->result);
+    p->expected = memory_of(result_count(p) * sizeof *p->expected);
+    p->size = memory_of(result_count(p) * sizeof *p->size);
 }
 
 void convolution_release(struct convolution *p)
@@ -76,26 +112,15 @@ void convolution_release(struct convolution *p)
         cvy_free_aligned(all[i]);
 }
 
-/* Element of an image, in blocks where its channels divide. */
-static size_t place_of(const cvy_device *device, const struct cvy_tensor *image, int64_t n, int64_t c, int64_t pixel)
-{
-    const int64_t channels = image->shape.dim[1], pixels = image->shape.dim[2] * image->shape.dim[3];
-    const struct cvy_layout layout = cpu_blocked_layout((const struct cpu_device *)device, channels);
-    const int64_t block = cpu_block(&layout);
-
-    return (size_t)((n * channels + c / block * block) * pixels + pixel * block + c % block);
-}
-
 /* What belongs to one pixel of y, one of x and one tap. */
-static void add_tap(struct convolution *p, const cvy_device *device, int64_t n, int64_t x_pixel, int64_t y_pixel,
-                    int64_t tap)
+static void add_tap(struct convolution *p, int64_t n, int64_t x_pixel, int64_t y_pixel, int64_t tap)
 {
     const int64_t kernels = p->w.shape.dim[0], channels = p->w.shape.dim[1];
     const int64_t taps = p->w.shape.dim[2] * p->w.shape.dim[3];
 
     for (int64_t k = 0; k < kernels; k++)
         for (int64_t c = 0; c < channels; c++) {
-            const size_t x = place_of(device, &p->x, n, c, x_pixel), y = place_of(device, &p->y, n, k, y_pixel);
+            const size_t x = place_of(p, &p->x, n, c, x_pixel), y = place_of(p, &p->y, n, k, y_pixel);
             const size_t w = (size_t)((k * channels + c) * taps + tap);
             const size_t to = p->op == CVY_OP_CONV2D ? y : p->op == CVY_OP_CONV2D_BWD_DATA ? x : w;
             const double a = (double)(p->op == CVY_OP_CONV2D_BWD_DATA ? p->images[1][y] : p->images[0][x]);
@@ -105,16 +130,16 @@ static void add_tap(struct convolution *p, const cvy_device *device, int64_t n, 
         }
 }
 
-static void finish(struct convolution *p, const cvy_device *device)
+static void finish(struct convolution *p)
 {
     const int64_t *const y = p->y.shape.dim;
 
     for (int64_t n = 0; n < y[0]; n++)
         for (int64_t k = 0; k < y[1]; k++)
             for (int64_t i = 0; i < y[2] * y[3]; i++) {
-                double *const to = &p->expected[place_of(device, &p->y, n, k, i)];
+                double *const to = &p->expected[place_of(p, &p->y, n, k, i)];
                 *to += p->bias ? (double)p->shift[k] : 0;
-                *to += p->residual ? (double)p->more[place_of(device, &p->y, n, k, i)] : 0;
+                *to += p->residual ? (double)p->more[place_of(p, &p->y, n, k, i)] : 0;
                 if (p->attr.activation != CVY_ACTIVATION_NONE)
                     *to = fmax(*to, 0);
                 if (p->attr.activation == CVY_ACTIVATION_RELU6)
@@ -122,7 +147,7 @@ static void finish(struct convolution *p, const cvy_device *device)
             }
 }
 
-void convolution_expect(struct convolution *p, const cvy_device *device)
+static void expect(struct convolution *p)
 {
     const int64_t *const x = p->x.shape.dim, *const y = p->y.shape.dim;
     const int64_t columns = p->attr.kernel[1], taps = p->attr.kernel[0] * columns;
@@ -130,15 +155,13 @@ void convolution_expect(struct convolution *p, const cvy_device *device)
     for (int64_t n = 0; n < y[0]; n++)
         for (int64_t i = 0; i < y[2] * y[3]; i++)
             for (int64_t tap = 0; tap < taps; tap++) {
-                const int64_t h =
-                    i / y[3] * p->attr.stride[0] + tap / columns * p->attr.dilation[0] - p->attr.pad[0];
-                const int64_t w =
-                    i % y[3] * p->attr.stride[1] + tap % columns * p->attr.dilation[1] - p->attr.pad[2];
+                const int64_t h = i / y[3] * p->attr.stride[0] + tap / columns * p->attr.dilation[0] - p->attr.pad[0];
+                const int64_t w = i % y[3] * p->attr.stride[1] + tap % columns * p->attr.dilation[1] - p->attr.pad[2];
                 if (h >= 0 && h < x[2] && w >= 0 && w < x[3])
-                    add_tap(p, device, n, h * x[3] + w, i, tap);
+                    add_tap(p, n, h * x[3] + w, i, tap);
             }
     if (p->op == CVY_OP_CONV2D)
-        finish(p, device);
+        finish(p);
 }
 
 struct cvy_op_desc convolution_describe(const struct convolution *p)
@@ -171,14 +194,14 @@ static float *pack_weights(const struct convolution *p, const struct convolution
     return to;
 }
 
-void convolution_run(struct convolution *p, const struct convolution_kernel *kernel, cvy_device *device, int number,
-                     bool over)
+static void run(struct convolution *p, const struct convolution_kernel *kernel, cvy_device *device, int number,
+                bool over)
 {
     const bool gradient = p->op == CVY_OP_CONV2D_BWD_WEIGHTS, backward = p->op == CVY_OP_CONV2D_BWD_DATA;
     const struct cvy_kernel row = {.op = p->op};
     struct cvy_op_desc desc = convolution_describe(p);
     struct cvy_kernel_plan plan = {.kernel = &row, .in_place = {-1}};
-    const size_t bytes = convolution_result_count(p) * sizeof *p->result;
+    const size_t bytes = result_count(p) * sizeof *p->result;
 
     if (kernel->prepare(device, &desc, &plan) != CVY_OK)
         fail_msg("problem %d: %s", number, cvy_error());
@@ -203,13 +226,13 @@ void convolution_run(struct convolution *p, const struct convolution_kernel *ker
     cvy_free_aligned(weights);
 }
 
-void convolution_check(const struct convolution *p, int number, double roundings)
+static void check(const struct convolution *p, int number, double roundings)
 {
     double largest = 1;
 
-    for (size_t i = 0; i < convolution_result_count(p); i++)
+    for (size_t i = 0; i < result_count(p); i++)
         largest = fmax(largest, p->size[i]);
-    for (size_t i = 0; i < convolution_result_count(p); i++) {
+    for (size_t i = 0; i < result_count(p); i++) {
         const double off = fabs((double)p->result[i] - p->expected[i]) / (0x1p-24 * largest);
         if (!(off <= roundings))
             fail_msg("problem %d: number %zu is %.9g, not %.9g", number, i, (double)p->result[i], p->expected[i]);
@@ -219,15 +242,15 @@ void convolution_check(const struct convolution *p, int number, double roundings
 void convolution_try(struct convolution *p, const struct convolution_kernel *kernel, cvy_device *const *devices,
                      int count, int number, double roundings)
 {
-    const size_t bytes = convolution_result_count(p) * sizeof *p->result;
+    const size_t bytes = result_count(p) * sizeof *p->result;
     void *const first = memory_of(bytes);
 
-    convolution_expect(p, devices[0]);
-    convolution_run(p, kernel, devices[0], number, false);
-    convolution_check(p, number, roundings);
+    expect(p);
+    run(p, kernel, devices[0], number, false);
+    check(p, number, roundings);
     memcpy(first, p->result, bytes);
     for (int i = 1; i < count; i++) {
-        convolution_run(p, kernel, devices[i], number, i + 1 == count);
+        run(p, kernel, devices[i], number, i + 1 == count);
         assert_memory_equal(first, p->result, bytes);
     }
     cvy_free_aligned(first);

@@ -6,12 +6,13 @@
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
 
-/* x (N, C, H, W), y (N, K, P, Q), where their channels divide in the device's blocks, and w (K, C, R, S); or their
- * gradients. */
+/* x (N, C, H, W), y (N, K, P, Q) and w (K, C, R, S), or their gradients. y lies in blocks of channels, the last of
+ * which may have zeros beyond them; x does where its channels divide. */
 struct convolution {
     enum cvy_op op;
     struct cvy_conv2d_attr attr;
     struct cvy_tensor x, y, w;
+    int64_t block; /* channels of a block */
     bool bias, residual;
     float *images[2]; /* x and y: what is read, random in any case */
     float *weights, *shift, *more;
@@ -22,14 +23,10 @@ struct convolution {
 struct cvy_tensor convolution_tensor(int64_t a, int64_t b, int64_t c, int64_t d);
 /* Extents along one axis: x's for a result of one pixel at least; the outputs of one. */
 int64_t convolution_outputs(const struct cvy_conv2d_attr *attr, int axis, int64_t input);
-/* Draws the numbers of a problem whose op, attributes and tensors are set, and forward what is added; released by
- * convolution_release(). */
-void convolution_draw(struct convolution *convolution, struct cvy_rng *rng);
+/* Draws the numbers of a problem whose op, attributes and tensors are set, and forward what is added, for this device's
+ * blocks; released by convolution_release(). */
+void convolution_draw(struct convolution *convolution, cvy_device *device, struct cvy_rng *rng);
 void convolution_release(struct convolution *convolution);
-/* Sets `expected` and `size`, in the layouts of this device. */
-void convolution_expect(struct convolution *convolution, const cvy_device *device);
-
-size_t convolution_result_count(const struct convolution *convolution);
 struct cvy_op_desc convolution_describe(const struct convolution *convolution);
 
 /* A kernel, and how weights get into its layout. */
@@ -41,13 +38,8 @@ struct convolution_kernel {
     cvy_status (*run_weights)(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                               void *scratch);
 };
-/* Runs it in working memory full of NaN. `number`: of the problem, for messages. `over`: the result takes the place of
- * what is added. */
-void convolution_run(struct convolution *convolution, const struct convolution_kernel *kernel, cvy_device *device,
-                     int number, bool over);
-/* Results may be off by so many roundings of the largest sum of magnitudes. */
-void convolution_check(const struct convolution *convolution, int number, double roundings);
-/* Runs and checks it on the first device, and wants the same bits of the others; the last one writes over what is added.
+/* Runs and checks it on the first device, and wants the same bits of the others; the last one writes over what is
+ * added.
  */
 void convolution_try(struct convolution *convolution, const struct convolution_kernel *kernel,
                      cvy_device *const *devices, int count, int number, double roundings);

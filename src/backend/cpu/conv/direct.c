@@ -2,13 +2,13 @@
  * sum over all channels of the source and all taps of the window, as a product of matrices. direct_gradient.c has the
  * gradient of the weights.
  *
- * A task is some pixels of an image, which fit into a second-level cache with all of their depth, and some panels: up to
- * 3 blocks of channels of the aim. A panel's weights pass by in chunks that stay in the first cache while all pixels use
- * them. Where windows are 1x1 at stride 1 the source is read where it lies, else it is gathered first
+ * A task is some pixels of an image, which fit into a second-level cache with all of their depth, and some panels: up
+ * to 3 blocks of channels of the aim. A panel's weights pass by in chunks that stay in the first cache while all pixels
+ * use them. Where windows are 1x1 at stride 1 the source is read where it lies, else it is gathered first
  * (direct_source.c). Each result is one sum over the chunks in their order, whatever the tasks and the threads.
  *
- * The gradient of strided data (1x1) has dy as its grid: each pixel's results go to one pixel of dx, and those around it
- * are 0. */
+ * The gradient of strided data (1x1) has dy as its grid: each pixel's results go to one pixel of dx, and those around
+ * it are 0. */
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,10 +24,10 @@ struct direct {
     struct direct_source source;
     int64_t batch;
     int32_t aim[2], spread[2]; /* the aim's rows and columns; its pixels for each one of the grid */
-    int32_t aim_blocks, panels;
-    int32_t chunks;             /* of the depth */
-    int32_t task_pixels, tasks; /* at most; of an image */
-    int32_t groups;             /* of panels */
+    int32_t aim_channels, aim_blocks, panels;
+    int32_t chunks;                                   /* of the depth */
+    int32_t task_pixels, tasks;                       /* at most; of an image */
+    int32_t groups;                                   /* of panels */
     size_t source_floats, sums_floats, result_floats; /* working memory of a thread */
     enum cvy_activation activation;
 };
@@ -68,10 +68,10 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
         window.stride[i] = 1;
         s.spread[i] = attr->stride[i];
     }
-    s.source = direct_source_of(&window, source, is_spread(&s) ? source : aim, s.loops->lanes);
-    source->layout = s.source.plain ? (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN}
-                                    : cpu_blocked_layout(cpu, source->shape.dim[1]);
-    aim->layout = cpu_blocked_layout(cpu, aim->shape.dim[1]);
+    s.source = direct_source_of(&window, source, is_spread(&s) ? source : aim, s.loops->lanes,
+                                !backward && direct_is_plain(source, s.loops->lanes));
+    source->layout.kind = s.source.plain ? CVY_LAYOUT_PLAIN : cpu->blocked;
+    aim->layout.kind = cpu->blocked;
     desc->in[backward ? 0 : 1].layout = direct_weights_layout(backward, s.source.plain);
     if (!backward && desc->inputs > 2 && cvy_tensor_present(&desc->in[2]))
         desc->in[2].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
@@ -81,12 +81,12 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     }
     for (int i = 0; i < 2; i++)
         s.aim[i] = (int32_t)aim->shape.dim[2 + i];
-    s.aim_blocks = (int32_t)aim->shape.dim[1] / s.loops->lanes;
+    s.aim_channels = (int32_t)aim->shape.dim[1];
+    s.aim_blocks = (int32_t)divide_up(s.aim_channels, s.loops->lanes);
     s.panels = (int32_t)divide_up(s.aim_blocks, s.loops->panel_blocks);
     s.activation = backward ? CVY_ACTIVATION_NONE : attr->activation;
     cut_tasks(&s, device->threads);
-    plan->scratch_bytes =
-        (size_t)device->threads * (s.source_floats + s.sums_floats + s.result_floats) * sizeof(float);
+    plan->scratch_bytes = (size_t)device->threads * (s.source_floats + s.sums_floats + s.result_floats) * sizeof(float);
     snprintf(plan->implementation, sizeof(plan->implementation), "direct:%s", s.loops->isa);
     return cpu_state(plan, &s, sizeof s);
 }
@@ -146,7 +146,12 @@ static void multiply_panel(const struct task *task, int32_t panel)
     const struct cpu_direct_blocks there = {task->aim + (size_t)first * plane + pixel, plane};
     const struct cpu_direct_blocks result = {task->result, working}, sums = {task->sums, working};
     const float *weights = task->weights + (size_t)first * lanes * (size_t)s->source.depth * lanes;
+    float bias[CPU_DIRECT_PANEL * CPU_LANES] = {0}; /* 0 beyond the channels, as weights are */
 
+    if (task->bias)
+        memcpy(bias, task->bias + (size_t)first * lanes,
+               (size_t)smaller((int64_t)blocks * s->loops->lanes, s->aim_channels - first * s->loops->lanes) *
+                   sizeof *bias);
     for (int32_t c = 0; c < s->chunks; c++) {
         const int32_t begin = direct_cut(s->source.depth, s->chunks, c);
         const bool last = c + 1 == s->chunks;
@@ -162,7 +167,7 @@ static void multiply_panel(const struct task *task, int32_t panel)
         if (c > 0)
             product.before = sums;
         if (last) {
-            product.bias = task->bias ? task->bias + (size_t)first * lanes : NULL;
+            product.bias = task->bias ? bias : NULL;
             if (task->residual)
                 product.residual = (struct cpu_direct_blocks){task->residual + (size_t)first * plane + pixel, plane};
             product.activation = s->activation;

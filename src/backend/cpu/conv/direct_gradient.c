@@ -25,9 +25,10 @@ struct gradient {
     const struct cpu_direct_loops *loops;
     struct direct_source source;
     int64_t batch;
+    int32_t outputs;                             /* channels of dy */
     int32_t blocks, block_panels, number_panels; /* of dy's channels; their panels, and those of the depth */
     int32_t pieces;
-    int32_t images, pixels; /* of a chunk, at most */
+    int32_t images, pixels;            /* of a chunk, at most */
     size_t source_floats, sums_floats; /* of a thread; sums: of a panel, or of a piece */
 };
 
@@ -62,10 +63,10 @@ static void cut_pixels(struct gradient *s)
 
     s->images = (int32_t)larger(smaller(CHUNK_PIXELS / grid, s->batch), 1);
     s->pixels = (int32_t)divide_up(grid, divide_up(grid, CHUNK_PIXELS));
-    s->source_floats = s->source.gathered ? (size_t)s->images * (size_t)s->pixels *
-                                                (size_t)cut_size(s->source.depth, s->number_panels) *
-                                                (size_t)s->loops->lanes
-                                          : 0;
+    s->source_floats = s->source.gathered
+                           ? (size_t)s->images * (size_t)s->pixels *
+                                 (size_t)cut_size(s->source.depth, s->number_panels) * (size_t)s->loops->lanes
+                           : 0;
 }
 
 static size_t piece_floats(const struct gradient *s)
@@ -81,11 +82,11 @@ cvy_status cpu_direct_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
     struct gradient s = {.loops = direct_loops_here(), .batch = x->shape.dim[0]};
 
     CVY_TRY(direct_expect(cpu, desc, plan));
-    s.source = direct_source_of(&desc->attr.conv2d, x, dy, s.loops->lanes);
-    s.blocks = (int32_t)dy->shape.dim[1] / s.loops->lanes;
-    x->layout = s.source.plain ? (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN}
-                               : cpu_blocked_layout(cpu, x->shape.dim[1]);
-    dy->layout = cpu_blocked_layout(cpu, dy->shape.dim[1]);
+    s.source = direct_source_of(&desc->attr.conv2d, x, dy, s.loops->lanes, direct_is_plain(x, s.loops->lanes));
+    s.outputs = (int32_t)dy->shape.dim[1];
+    s.blocks = (int32_t)divide_up(s.outputs, s.loops->lanes);
+    x->layout.kind = s.source.plain ? CVY_LAYOUT_PLAIN : cpu->blocked;
+    dy->layout.kind = cpu->blocked;
     desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
     cut_panels(&s, device->threads);
     cut_pixels(&s);
@@ -120,9 +121,8 @@ static void add_chunk(const struct gradient *s, const struct panel *panel, const
     const size_t step = s->source.gathered ? (size_t)chunk->pixels * lanes : plane;
     const size_t image_floats = s->source.gathered ? (size_t)depth * step : x_image;
     const float *const image = x + (size_t)chunk->image * x_image;
-    const float *const source = s->source.gathered
-                                    ? panel->source
-                                    : image + (size_t)panel->number * plane + (size_t)chunk->pixel * lanes;
+    const float *const source =
+        s->source.gathered ? panel->source : image + (size_t)panel->number * plane + (size_t)chunk->pixel * lanes;
 
     for (int32_t i = 0; i < chunk->images && s->source.gathered; i++)
         direct_gather(&s->source, image + (size_t)i * x_image, panel->number, panel->number_end, chunk->pixel,
@@ -139,8 +139,7 @@ static void add_chunk(const struct gradient *s, const struct panel *panel, const
                                                .pixels = chunk->pixels,
                                                .pitch = panel->pitch};
         for (int32_t b = panel->block; b < panel->block_end; b++) {
-            gradient.numbers =
-                dy + (size_t)chunk->image * dy_image + (size_t)b * plane + (size_t)chunk->pixel * lanes;
+            gradient.numbers = dy + (size_t)chunk->image * dy_image + (size_t)b * plane + (size_t)chunk->pixel * lanes;
             gradient.sums = panel->sums + (size_t)(b - panel->block) * lanes * panel->pitch + (size_t)first * lanes;
             s->loops->gradient(&gradient);
         }
@@ -170,7 +169,7 @@ static void add_piece(const struct gradient *s, const struct panel *panel, int32
 static void write_channel(const struct gradient *s, int32_t first, int32_t end, const float *sums, float *dw)
 {
     const int32_t lanes = s->loops->lanes, taps = s->source.kernel[0] * s->source.kernel[1];
-    const int32_t blocks = s->source.channels / lanes, all = s->source.channels * taps;
+    const int32_t blocks = s->source.blocks, all = s->source.channels * taps;
 
     if (s->source.plain || taps == 1) { /* the order of weights */
         const int64_t count = smaller(end * lanes, all) - first * lanes;
@@ -188,7 +187,7 @@ static void write_panel(const struct gradient *s, const struct panel *panel, flo
     const int32_t lanes = s->loops->lanes;
     const size_t row = (size_t)s->source.channels * (size_t)(s->source.kernel[0] * s->source.kernel[1]);
 
-    for (int32_t k = panel->block * lanes; k < panel->block_end * lanes; k++)
+    for (int32_t k = panel->block * lanes; k < panel->block_end * lanes && k < s->outputs; k++)
         write_channel(s, panel->number, panel->number_end,
                       panel->sums + (size_t)(k - panel->block * lanes) * panel->pitch, dw + (size_t)k * row);
 }
@@ -236,7 +235,7 @@ cvy_status cpu_direct_gradient_run(cvy_device *device, const struct cvy_kernel_p
     if (s->pieces == 1)
         return CVY_OK;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
-    for (int32_t k = 0; k < s->blocks * s->loops->lanes; k++) {
+    for (int32_t k = 0; k < s->outputs; k++) {
         add_pieces(s, pieces + (size_t)k * channel);
         write_channel(s, 0, s->source.depth, pieces + (size_t)k * channel, dw + (size_t)k * row);
     }

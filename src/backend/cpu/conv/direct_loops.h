@@ -1,9 +1,10 @@
-/* The inner loops of direct convolutions in fp32 (direct.c, direct_gradient.c): one table for each instruction set, made
- * from direct_loops.inc.
+/* The inner loops of direct convolutions in fp32 (direct.c, direct_gradient.c): one table for each instruction set,
+ * made from direct_loops.inc.
  *
  * Images lie in blocks of `lanes` channels: a pixel's channels of a block follow each other, then comes the next pixel.
  * Vectors hold channels of the aim, or of x in gradients of weights; the other operand is taken number by number. A
- * tile of sums, some pixels (or numbers) times some blocks, stays in registers for the whole of a chunk of the depth. */
+ * tile of sums, some pixels (or numbers) times some blocks, stays in registers for the whole of a chunk of the depth.
+ */
 #ifndef CVY_BACKEND_CPU_CONV_DIRECT_LOOPS_H
 #define CVY_BACKEND_CPU_CONV_DIRECT_LOOPS_H
 
@@ -36,9 +37,9 @@ struct cpu_direct_product {
 
 /* sums[number][lane] += numbers times lanes, over the pixels of some images: (numbers of a block, `pitch`). */
 struct cpu_direct_gradient {
-    const float *numbers;             /* a block of the image whose channels are taken one by one */
-    const float *lanes;               /* and some blocks of the other image, */
-    size_t lanes_step;                /* floats from one to the next */
+    const float *numbers;              /* a block of the image whose channels are taken one by one */
+    const float *lanes;                /* and some blocks of the other image, */
+    size_t lanes_step;                 /* floats from one to the next */
     size_t numbers_image, lanes_image; /* floats from one image to the next */
     int32_t lanes_blocks, images, pixels;
     float *sums;

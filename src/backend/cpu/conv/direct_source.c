@@ -42,13 +42,14 @@ cvy_status direct_expect(const struct cpu_device *device, const struct cvy_op_de
     /* With AVX2 oneDNN's windows are as fast; without it they are plain loops, or those of SSE. */
     if (taps != 1 && device->direct == CPU_AUTO && cvy_cpu_isa() != CVY_ISA_BASE)
         return cvy_fail(CVY_UNAVAILABLE, "only 1x1 kernels with AVX2");
-    if (y->shape.dim[1] % lanes || (channels % lanes && (backward || channels > lanes)))
+    if (channels % lanes && (backward || channels > lanes))
         return cvy_fail(CVY_UNAVAILABLE, "channels are no multiple of %d", (int)lanes);
     for (int i = 0; i < 2; i++) {
         if (backward && attr->stride[i] != 1 && (taps != 1 || attr->pad[2 * i] || attr->pad[2 * i + 1]))
             return cvy_fail(CVY_UNAVAILABLE, "the gradient of strided windows' data");
-        if (x->shape.dim[2 + i] > MOST_EXTENT / attr->stride[i] || y->shape.dim[2 + i] > MOST_EXTENT / attr->stride[i] ||
-            attr->kernel[i] > 64 || attr->dilation[i] > MOST_EXTENT / 64 || attr->pad[2 * i] > MOST_EXTENT)
+        if (x->shape.dim[2 + i] > MOST_EXTENT / attr->stride[i] ||
+            y->shape.dim[2 + i] > MOST_EXTENT / attr->stride[i] || attr->kernel[i] > 64 ||
+            attr->dilation[i] > MOST_EXTENT / 64 || attr->pad[2 * i] > MOST_EXTENT)
             return cvy_fail(CVY_UNAVAILABLE, "extents are too large");
     }
     if (x->shape.dim[2] * x->shape.dim[3] > MOST_EXTENT || y->shape.dim[2] * y->shape.dim[3] > MOST_EXTENT ||
@@ -57,14 +58,20 @@ cvy_status direct_expect(const struct cpu_device *device, const struct cvy_op_de
     return CVY_OK;
 }
 
-struct direct_source direct_source_of(const struct cvy_conv2d_attr *attr, const struct cvy_tensor *source,
-                                      const struct cvy_tensor *grid, int32_t lanes)
+bool cpu_direct_takes(const struct cpu_device *device, const struct cvy_op_desc *desc)
 {
-    struct direct_source s = {.channels = (int32_t)source->shape.dim[1], .lanes = lanes};
+    struct cvy_kernel_plan plan = {0};
+    return direct_expect(device, desc, &plan) == CVY_OK;
+}
+
+struct direct_source direct_source_of(const struct cvy_conv2d_attr *attr, const struct cvy_tensor *source,
+                                      const struct cvy_tensor *grid, int32_t lanes, bool plain)
+{
+    struct direct_source s = {.channels = (int32_t)source->shape.dim[1], .lanes = lanes, .plain = plain};
     const int32_t taps = attr->kernel[0] * attr->kernel[1];
 
-    s.plain = s.channels % lanes != 0;
-    s.depth = s.plain ? (int32_t)divide_up((int64_t)s.channels * taps, lanes) : s.channels / lanes * taps;
+    s.blocks = (int32_t)divide_up(s.channels, lanes);
+    s.depth = s.plain ? (int32_t)divide_up((int64_t)s.channels * taps, lanes) : s.blocks * taps;
     s.gathered = s.plain || taps != 1;
     for (int i = 0; i < 2; i++) {
         s.extent[i] = (int32_t)source->shape.dim[2 + i];
@@ -141,9 +148,9 @@ void direct_gather(const struct direct_source *s, const float *image, int32_t fi
     const size_t plane = (size_t)s->extent[0] * (size_t)s->extent[1];
 
     if (!s->plain) {
-        const int32_t blocks = s->channels / s->lanes;
         for (int32_t b = first; b < end; b++, to += step)
-            gather_block(s, image + (size_t)(b % blocks) * plane * (size_t)s->lanes, b / blocks, pixel, pixels, to);
+            gather_block(s, image + (size_t)(b % s->blocks) * plane * (size_t)s->lanes, b / s->blocks, pixel, pixels,
+                         to);
         return;
     }
     for (int32_t b = first; b < end; b++, to += step)

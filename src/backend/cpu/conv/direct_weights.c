@@ -1,5 +1,5 @@
-/* Weights of direct convolutions: packed for a layer's whole life where they do not change, or for a pass. They cannot be
- * read back. */
+/* Weights of direct convolutions: packed for a layer's whole life where they do not change, or for a pass. They cannot
+ * be read back. */
 #include "backend/cpu/conv/direct.h"
 
 /* Opaque layouts are told apart by the size of their details. */
@@ -37,7 +37,8 @@ static struct order order_of(const struct packed *packed, const struct cvy_shape
                       .inputs = (int32_t)weights->dim[1],
                       .backward = packed->backward,
                       .plain = packed->plain};
-    o.depth = (int32_t)(o.plain ? divide_up((int64_t)o.sources * o.taps, o.lanes) : (int64_t)o.sources / o.lanes * o.taps);
+    o.depth =
+        (int32_t)(o.plain ? divide_up((int64_t)o.sources * o.taps, o.lanes) : divide_up(o.sources, o.lanes) * o.taps);
     o.aim_blocks = (int32_t)divide_up(o.aims, o.lanes);
     o.panels = (int32_t)divide_up(o.aim_blocks, loops->panel_blocks);
     return o;
@@ -70,7 +71,7 @@ cvy_status cpu_reorder_direct_prepare(cvy_device *device, struct cvy_op_desc *de
 static void pack_number(const struct order *o, const float *weights, int32_t number, int32_t first, int32_t count,
                         float *to)
 {
-    const int32_t blocks = o->sources / o->lanes, block = number / o->lanes;
+    const int32_t blocks = (int32_t)divide_up(o->sources, o->lanes), block = number / o->lanes;
     const int32_t turned = o->plain ? number % o->taps : block / blocks;
     const int32_t source = o->plain ? number / o->taps : block % blocks * o->lanes + number % o->lanes;
     const int64_t tap = o->backward ? o->taps - 1 - turned : turned;
