@@ -20,7 +20,7 @@
 
 enum { CVY_AUTOTUNE_TRIES = 3 };
 /* At most this many candidates of one op are considered: the first in the table. */
-#define CVY_MAX_CANDIDATES 8
+#define CVY_MAX_CANDIDATES 12
 
 /* The autotuner of a device. Threads may share it. */
 struct cvy_autotuner;

@@ -272,7 +272,7 @@ enum cvy_isa cvy_cpu_isa(void)
 
 const char *cvy_isa_name(enum cvy_isa isa)
 {
-    static const char *const names[] = {"base", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
+    static const char *const names[] = {CVY_BASE_ISA, "avx2", "avx512", "avx512_bf16", "amx_bf16"};
     return names[isa];
 }
 

@@ -35,6 +35,12 @@ void cvy_peak_memory_reset(void);
 #define CVY_HAS_AVX    0
 #define CVY_IF_AVX(it) NULL
 #endif
+/* What all processors of an architecture have. */
+#if defined(__aarch64__)
+#define CVY_BASE_ISA "neon"
+#else
+#define CVY_BASE_ISA "base"
+#endif
 enum cvy_isa { CVY_ISA_BASE, CVY_ISA_AVX2, CVY_ISA_AVX512, CVY_ISA_AVX512_BF16, CVY_ISA_AMX_BF16 };
 enum cvy_isa cvy_cpu_isa(void);
 const char *cvy_isa_name(enum cvy_isa isa);

@@ -39,7 +39,16 @@ static void draw_window(struct convolution *c, struct cvy_rng *rng, int axis, bo
     attr->dilation[axis] = window ? 1 + (int32_t)cvy_rng_below(rng, 2) : 1;
     attr->stride[axis] = window && data ? 1 : 1 + (int32_t)cvy_rng_below(rng, 3);
     for (int end = 0; end < 2; end++)
-        attr->pad[2 * axis + end] = window || !data ? (int32_t)cvy_rng_below(rng, 4) : 0;
+        attr->pad[2 * axis + end] = window || !data || attr->stride[0] == 1 ? (int32_t)cvy_rng_below(rng, 4) : 0;
+}
+
+/* The gradient of strided data has no padding at all. */
+static bool is_taken(const struct convolution *c)
+{
+    const struct cvy_conv2d_attr *const attr = &c->attr;
+    const bool strided = attr->stride[0] != 1 || attr->stride[1] != 1;
+    return c->op != CVY_OP_CONV2D_BWD_DATA || !strided ||
+           !(attr->pad[0] || attr->pad[1] || attr->pad[2] || attr->pad[3]);
 }
 
 /* Every fifth one has many channels, so that the depth has several chunks; every seventh wide images, several tasks;
@@ -62,7 +71,7 @@ static void set_up_problem(struct convolution *c, int number)
             draw_window(c, &rng, d, window);
             input[d] = 1 + (int64_t)cvy_rng_below(&rng, d == 1 && wide ? 200 : 12);
             output[d] = convolution_outputs(&c->attr, d, input[d]);
-        } while (output[d] == 0);
+        } while (output[d] == 0 || (d == 1 && !is_taken(c)));
         c->attr.input[d] = (int32_t)input[d];
     }
     const int64_t batch = 1 + (int64_t)cvy_rng_below(&rng, 10);
@@ -135,6 +144,25 @@ static void test_refusals(void **state)
     cpu_of(devices[0])->direct = CPU_ALWAYS;
 }
 
+/* Strided along one axis, padded along the other: dy's pixels would lie beside dx. */
+static void test_padded_beside_strides(void **state)
+{
+    (void)state;
+    for (int axis = 0; axis < 2; axis++)
+        for (int pad = 0; pad < 4; pad++) {
+            struct convolution c = {.op = CVY_OP_CONV2D_BWD_DATA,
+                                    .attr = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1},
+                                    .x = convolution_tensor(1, 64, 5, 5),
+                                    .w = convolution_tensor(64, 64, 1, 1)};
+            c.attr.stride[axis] = 2;
+            c.attr.pad[pad] = 1;
+            c.y = convolution_tensor(1, 64, convolution_outputs(&c.attr, 0, 5), convolution_outputs(&c.attr, 1, 5));
+            struct cvy_op_desc desc = convolution_describe(&c);
+            struct cvy_kernel_plan plan = {.in_place = {-1}};
+            assert_int_equal(cpu_direct_prepare(devices[0], &desc, &plan), CVY_UNAVAILABLE);
+        }
+}
+
 static int open_devices(void **state)
 {
     (void)state;
@@ -159,7 +187,8 @@ static int close_devices(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_problems), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_problems), cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_padded_beside_strides)};
 
     return processor_is_repeated() ? 77 : cmocka_run_group_tests(tests, open_devices, close_devices);
 }

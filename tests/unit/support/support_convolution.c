@@ -13,7 +13,7 @@ static size_t count_of(const struct cvy_tensor *tensor)
 
 static void *memory_of(size_t bytes)
 {
-    void *const memory = cvy_calloc_aligned(bytes + 64);
+    void *const memory = cvy_calloc_aligned(bytes);
 
     assert_non_null(memory);
     return memory;

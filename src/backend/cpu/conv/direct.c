@@ -2,9 +2,9 @@
  * sum over all channels of the source and all taps of the window, as a product of matrices. direct_gradient.c has the
  * gradient of the weights.
  *
- * A task is some pixels of an image, which fit into a second-level cache with all of their depth, and some panels: up
- * to 3 blocks of channels of the aim. A panel's weights pass by in chunks that stay in the first cache while all pixels
- * use them. Where windows are 1x1 at stride 1 the source is read where it lies, else it is gathered first
+ * A task is some pixels of an image, which fit into a second-level cache of 512 KiB with all of their depth, and some
+ * panels: up to 3 blocks of channels of the aim. A panel's weights pass by in chunks that stay in the first cache while
+ * all pixels use them. Where windows are 1x1 at stride 1 the source is read where it lies, else it is gathered first
  * (direct_source.c). Each result is one sum over the chunks in their order, whatever the tasks and the threads.
  *
  * The gradient of strided data (1x1) has dy as its grid: each pixel's results go to one pixel of dx, and those around
@@ -17,6 +17,7 @@
 
 #define TASK_BYTES   (288 << 10) /* of a task's source, about */
 #define CHUNK_BLOCKS 32          /* of the depth at most: 24 KiB of a panel */
+#define LEAST_PIXELS 16          /* of a task that is cut for more threads */
 #define TASKS        4           /* for each thread at least, where there is enough to do */
 
 struct direct {
@@ -47,6 +48,11 @@ static void cut_tasks(struct direct *s, int threads)
     s->task_pixels = (int32_t)divide_up(pixels, s->tasks);
     s->tasks = (int32_t)divide_up(pixels, s->task_pixels);
     s->groups = (int32_t)smaller(divide_up((int64_t)TASKS * threads, s->batch * s->tasks), s->panels);
+    const int64_t fewer = divide_up((int64_t)TASKS * threads, s->batch * s->groups);
+    if (s->tasks < fewer) { /* single images, and many threads */
+        s->task_pixels = (int32_t)larger(divide_up(pixels, fewer), smaller(LEAST_PIXELS, s->task_pixels));
+        s->tasks = (int32_t)divide_up(pixels, s->task_pixels);
+    }
     const size_t block = (size_t)s->task_pixels * (size_t)lanes, panel = block * (size_t)s->loops->panel_blocks;
     s->source_floats = s->source.gathered ? block * (size_t)s->source.depth : 0;
     s->sums_floats = s->chunks > 1 ? panel : 0;
@@ -70,8 +76,8 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     }
     s.source = direct_source_of(&window, source, is_spread(&s) ? source : aim, s.loops->lanes,
                                 !backward && direct_is_plain(source, s.loops->lanes));
-    source->layout.kind = s.source.plain ? CVY_LAYOUT_PLAIN : cpu->blocked;
-    aim->layout.kind = cpu->blocked;
+    source->layout = (struct cvy_layout){.kind = s.source.plain ? CVY_LAYOUT_PLAIN : cpu->blocked};
+    aim->layout = (struct cvy_layout){.kind = cpu->blocked};
     desc->in[backward ? 0 : 1].layout = direct_weights_layout(backward, s.source.plain);
     if (!backward && desc->inputs > 2 && cvy_tensor_present(&desc->in[2]))
         desc->in[2].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};

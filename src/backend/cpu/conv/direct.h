@@ -18,7 +18,7 @@ struct direct_source {
     bool gathered; /* they are copied to working memory first; else they are the source's own blocks */
 };
 
-/* Of windows over an image, with results as large as `grid`. */
+/* The source that windows read, for results as large as `grid`. */
 struct direct_source direct_source_of(const struct cvy_conv2d_attr *attr, const struct cvy_tensor *source,
                                       const struct cvy_tensor *grid, int32_t lanes, bool plain);
 /* Whether x is plain: its channels are fewer than a block. */

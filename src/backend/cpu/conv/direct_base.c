@@ -1,8 +1,6 @@
 /* Direct convolutions for any processor. */
+#include "base/system.h"
+
 #define DIRECT_TABLE cpu_direct_base
-#if defined(__aarch64__)
-#define DIRECT_ISA "neon"
-#else
-#define DIRECT_ISA "base"
-#endif
+#define DIRECT_ISA   CVY_BASE_ISA
 #include "backend/cpu/conv/direct_loops.inc"

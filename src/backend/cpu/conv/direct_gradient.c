@@ -5,8 +5,9 @@
  * where a number is a channel of x and a tap of the window, in the order of the depth (direct_source.c).
  *
  * The output is cut into panels, channels of dy times numbers, and the images into pieces. A task is one panel of one
- * piece: it goes through the piece's images in chunks of pixels that a second-level cache holds for all of the panel.
- * Pieces are added up in their order. They do not depend on the number of threads, so neither does the result. */
+ * piece: it goes through the piece's images in chunks of pixels that a second-level cache of 512 KiB holds for all of
+ * the panel. Pieces are added up in their order. They do not depend on the number of threads, so neither does the
+ * result. */
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,8 +86,8 @@ cvy_status cpu_direct_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
     s.source = direct_source_of(&desc->attr.conv2d, x, dy, s.loops->lanes, direct_is_plain(x, s.loops->lanes));
     s.outputs = (int32_t)dy->shape.dim[1];
     s.blocks = (int32_t)divide_up(s.outputs, s.loops->lanes);
-    x->layout.kind = s.source.plain ? CVY_LAYOUT_PLAIN : cpu->blocked;
-    dy->layout.kind = cpu->blocked;
+    x->layout = (struct cvy_layout){.kind = s.source.plain ? CVY_LAYOUT_PLAIN : cpu->blocked};
+    dy->layout = (struct cvy_layout){.kind = cpu->blocked};
     desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
     cut_panels(&s, device->threads);
     cut_pixels(&s);

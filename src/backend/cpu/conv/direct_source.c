@@ -24,7 +24,8 @@ cvy_status direct_expect(const struct cpu_device *device, const struct cvy_op_de
     const struct cvy_tensor *const x = backward ? &desc->out[0] : &desc->in[0];
     const struct cvy_tensor *const y = desc->op == CVY_OP_CONV2D ? &desc->out[0] : &desc->in[1];
     const int64_t lanes = loops ? loops->lanes : 1, channels = x->shape.dim[1];
-    const int32_t taps = attr->kernel[0] * attr->kernel[1];
+    const int64_t taps = (int64_t)attr->kernel[0] * attr->kernel[1];
+    const bool strided = attr->stride[0] != 1 || attr->stride[1] != 1;
 
     plan->quiet = attr->groups != 1 || !loops;
     if (!loops)
@@ -44,9 +45,9 @@ cvy_status direct_expect(const struct cpu_device *device, const struct cvy_op_de
         return cvy_fail(CVY_UNAVAILABLE, "only 1x1 kernels with AVX2");
     if (channels % lanes && (backward || channels > lanes))
         return cvy_fail(CVY_UNAVAILABLE, "channels are no multiple of %d", (int)lanes);
+    if (backward && strided && (taps != 1 || attr->pad[0] || attr->pad[1] || attr->pad[2] || attr->pad[3]))
+        return cvy_fail(CVY_UNAVAILABLE, "the gradient of strided windows' data");
     for (int i = 0; i < 2; i++) {
-        if (backward && attr->stride[i] != 1 && (taps != 1 || attr->pad[2 * i] || attr->pad[2 * i + 1]))
-            return cvy_fail(CVY_UNAVAILABLE, "the gradient of strided windows' data");
         if (x->shape.dim[2 + i] > MOST_EXTENT / attr->stride[i] ||
             y->shape.dim[2 + i] > MOST_EXTENT / attr->stride[i] || attr->kernel[i] > 64 ||
             attr->dilation[i] > MOST_EXTENT / 64 || attr->pad[2 * i] > MOST_EXTENT)

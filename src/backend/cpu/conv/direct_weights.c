@@ -4,7 +4,7 @@
 
 /* Opaque layouts are told apart by the size of their details. */
 struct packed {
-    int32_t backward, plain, unused[3];
+    int32_t backward, plain, unused[3]; /* unused: no other detail is as large */
 };
 static const struct packed kinds[2][2] = {{{0, 0, {0}}, {0, 1, {0}}}, {{1, 0, {0}}, {1, 1, {0}}}};
 
@@ -62,7 +62,7 @@ cvy_status cpu_reorder_direct_prepare(cvy_device *device, struct cvy_op_desc *de
     plan->quiet = true;
     if (!to || desc->in[0].layout.kind != CVY_LAYOUT_PLAIN || desc->in[0].dtype != CVY_F32 ||
         desc->out[0].dtype != CVY_F32)
-        return cvy_fail(CVY_UNAVAILABLE, "this kernel packs weights for direct convolutions only");
+        return cvy_fail(CVY_UNAVAILABLE, "weights of direct convolutions only");
     const struct order o = order_of(to, &desc->in[0].shape);
     return cpu_state(plan, &o, sizeof o);
 }

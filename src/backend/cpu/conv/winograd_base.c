@@ -1,8 +1,6 @@
 /* Winograd's algorithm for any processor. */
+#include "base/system.h"
+
 #define WINOGRAD_TABLE cpu_winograd_base
-#if defined(__aarch64__)
-#define WINOGRAD_ISA "neon"
-#else
-#define WINOGRAD_ISA "base"
-#endif
+#define WINOGRAD_ISA   CVY_BASE_ISA
 #include "backend/cpu/conv/winograd_loops.inc"
