@@ -8,15 +8,21 @@ cp run/checkpoint.safetensors before.safetensors
 size=$(stat -c %s before.safetensors)
 
 # ---- a limit on the size of files: needs no rights ----
-limited() ( # bash counts in KiB
+limited() ( # KIB FLAG...
     trap '' XFSZ
-    ulimit -f $((size / 2048))
-    "$convoy" -q train data --resume run
+    ulimit -f "$1"
+    shift
+    "$convoy" "$@" train data --resume run
 )
-expect_sentence 74 'checkpoint|safetensors' limited
+expect_sentence 74 'checkpoint|safetensors' limited $((size / 2048)) -q
 expect_same before.safetensors run/checkpoint.safetensors
 leftovers=$(find run -name '*.tmp*' -o -name '*.part*' | head -n 1)
 [ -z "$leftovers" ] || fail "a part of a file was left: $leftovers"
+# The best weights fit, the checkpoint does not: the epoch is told of, for its record is there.
+expect 74 limited $((size * 15 / 16 / 1024))
+expect_text err 'cannot write "run/checkpoint'
+expect_text err '^epoch  *2/2 '
+expect_same before.safetensors run/checkpoint.safetensors
 
 # ---- a file system that is really full ----
 mkdir disk

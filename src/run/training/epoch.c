@@ -143,10 +143,11 @@ static cvy_status finish_epoch(struct cvy_loop *loop, struct cvy_run_epoch *epoc
         CVY_TRY(cvy_run_save_best(run));
     CVY_TRY(cvy_run_log_epoch(&run->state.log, epoch));
     CVY_TRY(cvy_run_report_epoch(run, epoch));
-    CVY_TRY(cvy_run_save_epoch(run));
+    /* An epoch whose checkpoint cannot be written is told of all the same: its records are there. */
+    const cvy_status status = cvy_run_save_epoch(run);
     if (run->events && run->events->epoch)
         run->events->epoch(run->events->context, &epoch->public);
-    return CVY_OK;
+    return status;
 }
 
 /* The records of what there is of an epoch within which the run ends. The checkpoint is that of a stop, and who

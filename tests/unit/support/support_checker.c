@@ -396,12 +396,12 @@ static int open_gpu(void)
 static bool open_cpu(void)
 {
     const int threads = suite.threads > 0 ? suite.threads : cvy_default_threads() > 1 || suite.time ? 0 : 2;
-    bool open = setenv("CONVOY_CPU_DIRECT", "always", 1) == 0 && cvy_device_open("cpu", 1, &suite.single) == CVY_OK &&
-                cvy_device_open("ref", threads, &suite.ref) == CVY_OK;
+    bool open =
+        cvy_device_open("cpu", 1, &suite.single) == CVY_OK && cvy_device_open("ref", threads, &suite.ref) == CVY_OK;
     open = open && setenv("CONVOY_CPU_WINOGRAD", "1", 1) == 0 && cvy_device_open("cpu", threads, &suite.cpu) == CVY_OK;
     open =
         open && setenv("CONVOY_CPU_WINOGRAD", "0", 1) == 0 && cvy_device_open("cpu", threads, &suite.direct) == CVY_OK;
-    return unsetenv("CONVOY_CPU_WINOGRAD") == 0 && unsetenv("CONVOY_CPU_DIRECT") == 0 && open;
+    return unsetenv("CONVOY_CPU_WINOGRAD") == 0 && open;
 }
 
 void suite_take_device(const char *name)

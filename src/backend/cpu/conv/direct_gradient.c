@@ -7,7 +7,10 @@
  * The output is cut into panels, channels of dy times numbers, and the images into pieces. A task is one panel of one
  * piece: it goes through the piece's images in chunks of pixels that a second-level cache of 512 KiB holds for all of
  * the panel. Pieces are added up in their order. They do not depend on the number of threads, so neither does the
- * result. */
+ * result.
+ *
+ * What 1x1 windows with strides read is gathered first, for all tasks. What larger ones read is several times as much
+ * as x: there each task gathers its part of it. */
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +33,9 @@ struct gradient {
     int32_t blocks, block_panels, number_panels; /* of dy's channels; their panels, and those of the depth */
     int32_t pieces;
     int32_t images, pixels;            /* of a chunk, at most */
-    size_t source_floats, sums_floats; /* of a thread; sums: of a panel, or of a piece */
+    bool gathers;                      /* each task by itself; else x is there, or gathered before */
+    size_t before_floats;              /* of what is gathered before */
+    size_t source_floats, sums_floats; /* of a thread; sums: of a panel, unless they are a piece's */
 };
 
 static int32_t cut_size(int32_t blocks, int32_t panels) /* of the largest one */
@@ -64,10 +69,17 @@ static void cut_pixels(struct gradient *s)
 
     s->images = (int32_t)larger(smaller(CHUNK_PIXELS / grid, s->batch), 1);
     s->pixels = (int32_t)divide_up(grid, divide_up(grid, CHUNK_PIXELS));
-    s->source_floats = s->source.gathered
-                           ? (size_t)s->images * (size_t)s->pixels *
-                                 (size_t)cut_size(s->source.depth, s->number_panels) * (size_t)s->loops->lanes
-                           : 0;
+    s->source_floats = s->gathers ? (size_t)s->images * (size_t)s->pixels *
+                                        (size_t)cut_size(s->source.depth, s->number_panels) * (size_t)s->loops->lanes
+                                  : 0;
+}
+
+/* Floats of an image, as tasks read it. */
+static size_t source_image(const struct gradient *s)
+{
+    if (s->source.gathered && !s->gathers)
+        return (size_t)s->source.depth * (size_t)direct_grid_pixels(&s->source) * (size_t)s->loops->lanes;
+    return direct_image_floats(&s->source);
 }
 
 static size_t piece_floats(const struct gradient *s)
@@ -89,9 +101,11 @@ cvy_status cpu_direct_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
     x->layout = (struct cvy_layout){.kind = s.source.plain ? CVY_LAYOUT_PLAIN : cpu->blocked};
     dy->layout = (struct cvy_layout){.kind = cpu->blocked};
     desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    s.gathers = s.source.plain || s.source.kernel[0] != 1 || s.source.kernel[1] != 1;
+    s.before_floats = s.source.gathered && !s.gathers ? (size_t)s.batch * source_image(&s) : 0;
     cut_panels(&s, device->threads);
     cut_pixels(&s);
-    plan->scratch_bytes = ((size_t)device->threads * (s.source_floats + s.sums_floats) +
+    plan->scratch_bytes = (s.before_floats + (size_t)device->threads * (s.source_floats + s.sums_floats) +
                            (s.pieces > 1 ? (size_t)s.pieces * piece_floats(&s) : 0)) *
                           sizeof(float);
     snprintf(plan->implementation, sizeof(plan->implementation), "direct:%s", s.loops->isa);
@@ -117,15 +131,15 @@ static void add_chunk(const struct gradient *s, const struct panel *panel, const
                       const float *dy)
 {
     const size_t lanes = (size_t)s->loops->lanes, plane = (size_t)direct_grid_pixels(&s->source) * lanes;
-    const size_t x_image = direct_image_floats(&s->source), dy_image = (size_t)s->blocks * plane;
+    const size_t x_image = source_image(s), dy_image = (size_t)s->blocks * plane;
     const int32_t depth = panel->number_end - panel->number;
-    const size_t step = s->source.gathered ? (size_t)chunk->pixels * lanes : plane;
-    const size_t image_floats = s->source.gathered ? (size_t)depth * step : x_image;
+    const size_t step = s->gathers ? (size_t)chunk->pixels * lanes : plane;
+    const size_t image_floats = s->gathers ? (size_t)depth * step : x_image;
     const float *const image = x + (size_t)chunk->image * x_image;
     const float *const source =
-        s->source.gathered ? panel->source : image + (size_t)panel->number * plane + (size_t)chunk->pixel * lanes;
+        s->gathers ? panel->source : image + (size_t)panel->number * plane + (size_t)chunk->pixel * lanes;
 
-    for (int32_t i = 0; i < chunk->images && s->source.gathered; i++)
+    for (int32_t i = 0; i < chunk->images && s->gathers; i++)
         direct_gather(&s->source, image + (size_t)i * x_image, panel->number, panel->number_end, chunk->pixel,
                       chunk->pixels, panel->source + (size_t)i * image_floats, step);
     const int32_t parts = (int32_t)divide_up(depth, s->loops->panel_blocks);
@@ -203,6 +217,22 @@ static void add_pieces(const struct gradient *s, float *sums)
             sums[n] += sums[n + (size_t)i * piece_floats(s)];
 }
 
+/* What all tasks read, where x has more. */
+static const float *gather_before(const struct gradient *s, int threads, const float *x, float *to)
+{
+    const int32_t pixels = direct_grid_pixels(&s->source);
+    const size_t block = (size_t)pixels * (size_t)s->loops->lanes;
+
+    if (s->before_floats == 0)
+        return x;
+#pragma omp parallel for num_threads(threads) schedule(static) collapse(2)
+    for (int64_t n = 0; n < s->batch; n++)
+        for (int32_t b = 0; b < s->source.depth; b++)
+            direct_gather(&s->source, x + (size_t)n * direct_image_floats(&s->source), b, b + 1, 0, pixels,
+                          to + (size_t)n * source_image(s) + (size_t)b * block, block);
+    return to;
+}
+
 cvy_status cpu_direct_gradient_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                    void *const *out, void *scratch)
 {
@@ -210,13 +240,15 @@ cvy_status cpu_direct_gradient_run(cvy_device *device, const struct cvy_kernel_p
     const int32_t panels = s->block_panels * s->number_panels;
     const size_t lanes = (size_t)s->loops->lanes, channel = (size_t)s->source.depth * lanes;
     const size_t row = (size_t)s->source.channels * (size_t)(s->source.kernel[0] * s->source.kernel[1]);
-    float *const pieces = (float *)scratch + (size_t)device->threads * (s->source_floats + s->sums_floats);
+    float *const working = (float *)scratch + s->before_floats;
+    float *const pieces = working + (size_t)device->threads * (s->source_floats + s->sums_floats);
+    const float *const x = gather_before(s, device->threads, in[0], scratch);
     float *const dw = out[0];
 
 #pragma omp parallel for num_threads(device->threads) schedule(dynamic, 1)
     for (int32_t task = 0; task < panels * s->pieces; task++) {
         const int32_t block = task % panels / s->number_panels, number = task % panels % s->number_panels;
-        float *const mine = (float *)scratch + (size_t)omp_get_thread_num() * (s->source_floats + s->sums_floats);
+        float *const mine = working + (size_t)omp_get_thread_num() * (s->source_floats + s->sums_floats);
         struct panel panel = {.block = direct_cut(s->blocks, s->block_panels, block),
                               .block_end = direct_cut(s->blocks, s->block_panels, block + 1),
                               .number = direct_cut(s->source.depth, s->number_panels, number),
@@ -229,7 +261,7 @@ cvy_status cpu_direct_gradient_run(cvy_device *device, const struct cvy_kernel_p
             panel.sums = pieces + (size_t)(task / panels) * piece_floats(s) + (size_t)panel.block * lanes * channel +
                          (size_t)panel.number * lanes;
         }
-        add_piece(s, &panel, task / panels, in[0], in[1]);
+        add_piece(s, &panel, task / panels, x, in[1]);
         if (s->pieces == 1)
             write_panel(s, &panel, dw);
     }
